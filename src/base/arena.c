@@ -1,0 +1,157 @@
+#include "base/arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+
+struct oct_arena_block {
+    oct_arena_block *next;
+    size_t capacity;
+    size_t offset;
+    unsigned char *data;
+};
+
+enum { MIN_BLOCK_BYTES = 1 << 20 };
+
+/* Released bytes are filled with this in debug builds: NaN in F32, BF16, E4M3 and E8M0. */
+#ifndef NDEBUG
+enum { POISON = 0xff };
+#endif
+
+static void poison(void *data, size_t bytes)
+{
+#ifndef NDEBUG
+    memset(data, POISON, bytes);
+#else
+    (void)data;
+    (void)bytes;
+#endif
+}
+
+void oct_arena_init(oct_arena *arena, const char *name)
+{
+    *arena = (oct_arena){.name = name};
+}
+
+static void free_chain(oct_arena_block *block)
+{
+    while (block) {
+        oct_arena_block *next = block->next;
+        free(block->data);
+        free(block);
+        block = next;
+    }
+}
+
+void oct_arena_release(oct_arena *arena)
+{
+    free_chain(arena->first);
+    *arena = (oct_arena){.name = arena->name};
+}
+
+static oct_status add_block(oct_arena *arena, size_t bytes, oct_err *err)
+{
+    size_t capacity = bytes > MIN_BLOCK_BYTES ? bytes : (size_t)MIN_BLOCK_BYTES;
+    if (!arena->first && capacity < arena->peak_bytes)
+        capacity = arena->peak_bytes;
+    capacity = (capacity + OCT_ARENA_ALIGN - 1) & ~(size_t)(OCT_ARENA_ALIGN - 1);
+    oct_arena_block *block = malloc(sizeof *block);
+    unsigned char *data = block ? aligned_alloc(OCT_ARENA_ALIGN, capacity) : NULL;
+    if (!data) {
+        free(block);
+        return OCT_FAIL(err, OCT_E_NOMEM,
+                        "cannot get memory for arena '%s': %zu more bytes wanted, %zu in use",
+                        arena->name, capacity, arena->used_bytes);
+    }
+    arena->heap_calls++;
+    poison(data, capacity);
+    *block = (oct_arena_block){.capacity = capacity, .data = data};
+    if (arena->current) {
+        /* Blocks behind the current one are empty leftovers of a rewind: too small, keep order. */
+        block->next = arena->current->next;
+        arena->current->next = block;
+    } else {
+        block->next = arena->first;
+        arena->first = block;
+    }
+    arena->current = block;
+    return OCT_OK;
+}
+
+oct_status oct_arena_alloc(oct_arena *arena, size_t bytes, void **out, oct_err *err)
+{
+    if (bytes > SIZE_MAX / 2)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for arena '%s': %zu bytes wanted",
+                        arena->name, bytes);
+    size_t need = (bytes + OCT_ARENA_ALIGN - 1) & ~(size_t)(OCT_ARENA_ALIGN - 1);
+    while (!arena->current || arena->current->capacity - arena->current->offset < need) {
+        oct_arena_block *next = arena->current ? arena->current->next : arena->first;
+        if (next && next->capacity >= need) {
+            arena->current = next;
+            continue;
+        }
+        OCT_TRY(add_block(arena, need, err));
+    }
+    *out = arena->current->data + arena->current->offset;
+    arena->current->offset += need;
+    arena->used_bytes += need;
+    if (arena->used_bytes > arena->peak_bytes)
+        arena->peak_bytes = arena->used_bytes;
+    return OCT_OK;
+}
+
+oct_status oct_arena_zalloc(oct_arena *arena, size_t bytes, void **out, oct_err *err)
+{
+    OCT_TRY(oct_arena_alloc(arena, bytes, out, err));
+    memset(*out, 0, bytes);
+    return OCT_OK;
+}
+
+oct_status oct_arena_array(oct_arena *arena, int64_t count, size_t size, void **out, oct_err *err)
+{
+    size_t bytes = 0;
+    if (count < 0 || !oct_size_mul((size_t)count, size, &bytes))
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for arena '%s': %lld items of %zu bytes",
+                        arena->name, (long long)count, size);
+    return oct_arena_alloc(arena, bytes, out, err);
+}
+
+oct_arena_mark oct_arena_save(const oct_arena *arena)
+{
+    return (oct_arena_mark){.block = arena->current,
+                            .offset = arena->current ? arena->current->offset : 0,
+                            .used_bytes = arena->used_bytes};
+}
+
+void oct_arena_rewind(oct_arena *arena, oct_arena_mark mark)
+{
+    oct_arena_block *block = mark.block ? mark.block : arena->first;
+    if (!block)
+        return;
+    size_t offset = mark.block ? mark.offset : 0;
+    poison(block->data + offset, block->offset - offset);
+    block->offset = offset;
+    for (oct_arena_block *later = block->next; later; later = later->next) {
+        poison(later->data, later->offset);
+        later->offset = 0;
+    }
+    arena->current = block;
+    arena->used_bytes = mark.used_bytes;
+}
+
+void oct_arena_reset(oct_arena *arena)
+{
+    arena->used_bytes = 0;
+    arena->current = NULL;
+    if (!arena->first)
+        return;
+    if (arena->first->next) { /* needed several blocks: come back as one */
+        free_chain(arena->first);
+        arena->first = NULL;
+        /* Rounding at block ends: the peak counts aligned sizes only, so one block of it is enough. */
+        return;
+    }
+    poison(arena->first->data, arena->first->offset);
+    arena->first->offset = 0;
+}

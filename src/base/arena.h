@@ -1,0 +1,57 @@
+/* Bump arenas with named lifetimes. An arena grows while it learns how much one step needs and
+ * from then on serves every step from one block: no heap call happens in the step loop after the
+ * first step. */
+#ifndef OCT_BASE_ARENA_H
+#define OCT_BASE_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct oct_arena_block oct_arena_block;
+
+/* Owner of its blocks. Not thread-safe: one arena belongs to one thread at a time. */
+typedef struct oct_arena {
+    const char *name;       /* "persist", "step", "scratch", ...; static string */
+    oct_arena_block *first; /* chain, newest last */
+    oct_arena_block *current;
+    size_t used_bytes; /* live bytes over all blocks */
+    size_t peak_bytes; /* largest used_bytes since init */
+    uint64_t heap_calls; /* how often the heap was asked: constant after the first step */
+} oct_arena;
+
+/* A point to return to. */
+typedef struct oct_arena_mark {
+    oct_arena_block *block;
+    size_t offset;
+    size_t used_bytes;
+} oct_arena_mark;
+
+/* Every allocation is aligned to this many bytes. */
+enum { OCT_ARENA_ALIGN = 64 };
+
+void oct_arena_init(oct_arena *arena, const char *name);
+void oct_arena_release(oct_arena *arena);
+
+/* Uninitialised bytes, 64-byte aligned, valid until a reset or rewind past this point. bytes 0
+ * gives a valid pointer. Errors: OCT_E_NOMEM, naming the arena and the size. */
+oct_status oct_arena_alloc(oct_arena *arena, size_t bytes, void **out, oct_err *err) OCT_MUST_CHECK;
+
+/* The same with zeroed bytes. */
+oct_status oct_arena_zalloc(oct_arena *arena, size_t bytes, void **out,
+                            oct_err *err) OCT_MUST_CHECK;
+
+/* count * size with overflow check. */
+oct_status oct_arena_array(oct_arena *arena, int64_t count, size_t size, void **out,
+                           oct_err *err) OCT_MUST_CHECK;
+
+oct_arena_mark oct_arena_save(const oct_arena *arena);
+void oct_arena_rewind(oct_arena *arena, oct_arena_mark mark);
+
+/* Frees everything; when the last round needed several blocks, replaces them by one of the peak
+ * size at the next allocation. */
+void oct_arena_reset(oct_arena *arena);
+
+#endif

@@ -1,0 +1,53 @@
+/* Causal attention core, blocked: memory is linear in tokens, no [T,T] matrix exists.
+ *
+ * Scores, softmax and the weighted sum are FP32; the arithmetic, block sizes and reduction order
+ * are part of the definition (kernels/attention.c), so that every instruction set gives the same
+ * bits. */
+#ifndef OCT_KERNELS_ATTENTION_H
+#define OCT_KERNELS_ATTENTION_H
+
+#include <stdint.h>
+
+#include "base/cpu.h"
+#include "base/status.h"
+#include "kernels/gemm.h"
+#include "tensor/tensor.h"
+
+typedef struct oct_attention_kernels oct_attention_kernels;
+#include "kernels/attention_table.h"
+
+void oct_attention_kernels_init(oct_attention_kernels *kernels, oct_isa isa);
+
+/* One call: heads share `sequences` token ranges. Element (t, h, d) of a tensor is at
+ * data + t*token_stride + h*head_stride + d (elements); a head_stride of 0 shares one head. */
+typedef struct oct_attention_view {
+    const void *data;
+    int64_t token_stride, head_stride;
+} oct_attention_view;
+
+typedef struct oct_attention_shape {
+    oct_dtype dtype;  /* of q, k, v, out and their gradients: F32 or BF16 */
+    int64_t heads;
+    int64_t qk_dim;   /* D of q and k */
+    int64_t v_dim;    /* D of v and out */
+    int64_t sequences;
+    const int32_t *cu_seqlens; /* [sequences + 1], first 0; tokens attend within their range only */
+    float softmax_scale;
+} oct_attention_shape;
+
+/* out[t,h] = sum_j softmax(scale * q.k)_j v_j over j <= t of its sequence; lse_HT [heads, tokens] F32
+ * out for the backward pass. */
+oct_status oct_attention(const oct_exec *exec, const oct_attention_shape *shape,
+                         const oct_attention_view *q, const oct_attention_view *k,
+                         const oct_attention_view *v, const oct_attention_view *out, float *lse_HT,
+                         oct_err *err) OCT_MUST_CHECK;
+
+/* dq, dk, dv are written (not accumulated), rounded once to the dtype. */
+oct_status oct_attention_backward(const oct_exec *exec, const oct_attention_shape *shape,
+                                  const oct_attention_view *q, const oct_attention_view *k,
+                                  const oct_attention_view *v, const oct_attention_view *out,
+                                  const float *lse_HT, const oct_attention_view *dout,
+                                  const oct_attention_view *dq, const oct_attention_view *dk,
+                                  const oct_attention_view *dv, oct_err *err) OCT_MUST_CHECK;
+
+#endif
