@@ -47,7 +47,8 @@ uint64_t oct_rng_u64(oct_rng stream, uint64_t index)
 
 uint64_t oct_rng_below(oct_rng stream, uint64_t index, uint64_t bound)
 {
-    return (uint64_t)(((__extension__ unsigned __int128)oct_rng_u64(stream, index) * bound) >> 64);
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)(((wide)oct_rng_u64(stream, index) * bound) >> 64);
 }
 
 double oct_rng_uniform(oct_rng stream, uint64_t index)

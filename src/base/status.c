@@ -29,9 +29,15 @@ oct_status oct_err_wrap(oct_err *err, oct_status code, const char *fmt, ...)
     va_start(args, fmt);
     int n = vsnprintf(err->msg, sizeof err->msg, fmt, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof err->msg)
-        (void)snprintf(err->msg + n, sizeof err->msg - (size_t)n, ": %.*s",
-                       (int)(sizeof tail - 1), tail);
+    if (n < 0 || (size_t)n + 2 >= sizeof err->msg)
+        return code;
+    err->msg[n] = ':';
+    err->msg[n + 1] = ' ';
+    const size_t room = sizeof err->msg - (size_t)n - 3;
+    const size_t length = strnlen(tail, sizeof tail - 1);
+    const size_t kept = length < room ? length : room;
+    memcpy(err->msg + n + 2, tail, kept);
+    err->msg[(size_t)n + 2 + kept] = '\0';
     return code;
 }
 
