@@ -1,0 +1,38 @@
+# A thin front for CMake: every target installs what it needs and builds first.
+#   make demo       train a small model on real text in BF16, MXFP8 and HiF8 and show the result
+#   make check      the tests (under 12 minutes on two cores)
+#   make check-all  the long form: sanitizers, clang, full matrices
+JOBS ?= $(shell nproc)
+PRESET ?= release
+BUILD := build/$(PRESET)
+OCTET := $(BUILD)/octet
+
+.PHONY: all deps build demo check check-all layers format clean
+
+all: build
+
+deps:
+	@scripts/install-deps
+
+build: deps
+	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) >/dev/null
+	@ninja -C $(BUILD) -j $(JOBS)
+
+demo: build
+	@scripts/demo $(OCTET)
+
+check: build layers
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) --timeout 300
+
+check-all: check
+	@scripts/check-all
+
+layers:
+	@scripts/check-layers
+	@scripts/check-source
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build
