@@ -14,18 +14,17 @@
 
 #include "base/cpu.h"
 #include "base/status.h"
+#include "numeric/e8m0.h"
+#include "numeric/hif8.h"
 #include "tensor/tensor.h"
 
 typedef struct oct_exec oct_exec;
-
-/* The shared-exponent rule: 1 rounds up (training), 0 is the OCP floor rule (tools and tests). */
-typedef enum oct_mx_rule { OCT_MX_RULE_FLOOR = 0, OCT_MX_RULE_ROUND_UP = 1 } oct_mx_rule;
 
 /* Rows of one matrix that belong together: group g is rows ends[g-1] .. ends[g]-1, ends[-1] = 0.
  * count 0 means one group of all rows. */
 typedef struct oct_groups {
     int64_t count;
-    const int64_t *ends; /* [count], ascending, last = rows */
+    const int64_t *ends; /* [count], not descending, last = rows */
 } oct_groups;
 
 /* Sum over groups of ceil(m_g / 64): the pair rows of the col orientation. */
@@ -34,10 +33,26 @@ int64_t oct_mx_col_pairs(const oct_groups *groups, int64_t rows);
 /* Largest value that oct_mx_col_pairs can take for any split of `rows` into `count` groups. */
 int64_t oct_mx_col_pairs_bound(int64_t count, int64_t rows);
 
-/* An element-level observer for a later use (quantization statistics); NULL everywhere today. It
- * sees the source, codes and scales of a finished tensor and may not change them. */
+/* What an observer sees: one finished result and its source. All borrowed for the call. */
+typedef enum oct_quantize_kind {
+    OCT_QUANTIZE_MX_ROW,
+    OCT_QUANTIZE_MX_COL,
+    OCT_QUANTIZE_HIF8
+} oct_quantize_kind;
+
+typedef struct oct_quantize_result {
+    oct_quantize_kind kind;
+    const oct_tensor *x;
+    const oct_groups *groups; /* NULL: one group */
+    const uint8_t *codes;     /* [M, N] */
+    const void *scales;       /* MX: uint8 as in oct_mx_out; HiF8: float [max(groups, 1)] */
+} oct_quantize_result;
+
+/* An element-level observer for a later use (quantization statistics); NULL everywhere today. The
+ * drivers call it once for every finished result, on the calling thread, after all codes and scales
+ * are written; it may not change them. */
 typedef struct oct_quantize_observer {
-    void (*observe)(void *arg, const oct_tensor *x, const uint8_t *codes, const void *scales);
+    void (*observe)(void *arg, const oct_quantize_result *result);
     void *arg;
 } oct_quantize_observer;
 
@@ -49,16 +64,19 @@ typedef struct oct_mx_out {
     uint8_t *col_scales; /* [P, N, 2] */
 } oct_mx_out;
 
-/* The inner loops. x points at the first element of a strip; ld counts elements of the source. */
+/* The inner loops. x points at the first element of a tile; ld counts elements between its rows,
+ * code_ld bytes between rows of codes. dtype is F32 or BF16; no pointer needs alignment. */
 typedef struct oct_quantize_kernels {
-    /* One strip of m rows (m >= 1), row orientation: scales [m, ceil(N/64), 2]. */
+    /* m x n tile, row orientation. The tile starts at a multiple of 64 columns; scales points at
+     * its first pair, rows of pairs are scale_ld bytes apart. Writes 2*ceil(n/64) bytes per row. */
     void (*mx_rows)(const void *x, oct_dtype dtype, int64_t ld, int64_t m, int64_t n,
-                    oct_mx_rule rule, uint8_t *codes, uint8_t *scales);
-    /* One pair of blocks: m <= 64 rows of one group, n columns, col orientation: codes with row
-     * stride code_ld, scales [n, 2]. */
+                    oct_mx_rule rule, uint8_t *codes, int64_t code_ld, uint8_t *scales,
+                    int64_t scale_ld);
+    /* 1 <= m <= 64 rows of one group, n columns, col orientation: scales [n, 2]. */
     void (*mx_cols)(const void *x, oct_dtype dtype, int64_t ld, int64_t m, int64_t n,
                     oct_mx_rule rule, uint8_t *codes, int64_t code_ld, uint8_t *scales);
-    /* max |x| of n elements; NaN if any element is NaN. */
+    /* The largest |x| of n elements, 0 if n is 0. Magnitudes are compared as bit patterns, so any
+     * NaN wins over everything else. */
     float (*amax)(const void *x, oct_dtype dtype, int64_t n);
     /* codes[i] = HiF8(fl32(x[i] / scale)), nearest, ties away; saturate picks the `sat` mode. */
     void (*hif8_encode)(const void *x, oct_dtype dtype, int64_t n, float scale, bool saturate,
@@ -71,19 +89,20 @@ void oct_quantize_kernels_init(oct_quantize_kernels *kernels, oct_isa isa);
 /* MXFP8 of x [M, N] (F32 or BF16, any sizes >= 0). Row and col outputs in one pass over x where
  * both are wanted. Bit-identical for every thread count and instruction set.
  * A block with Inf or NaN: scale ff, codes 00. An all-zero block: scale 00.
- * Errors: OCT_E_SHAPE if x is not 2-D F32/BF16 or the groups do not end at M. */
+ * x and the outputs do not overlap. groups only matter to the col orientation and may be NULL.
+ * Errors: OCT_E_SHAPE if x is not 2-D F32/BF16 or the groups do not end at M; OCT_E_API if an
+ * output has codes without scales or scales without codes; OCT_E_NOMEM. */
 oct_status oct_mx_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                            oct_mx_rule rule, const oct_mx_out *out, oct_err *err) OCT_MUST_CHECK;
 
 /* amax[g] = max |x| over group g (0 for an empty group, NaN if it holds a NaN); one value when
- * groups is NULL or its count is 0. */
+ * groups is NULL or its count is 0. Errors: OCT_E_SHAPE if x is not 2-D F32/BF16 or the groups do
+ * not end at M; OCT_E_NOMEM. */
 oct_status oct_hif8_amax(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                          float *amax, oct_err *err) OCT_MUST_CHECK;
 
-/* scale = amax / format_max (IEEE) if amax is finite and the quotient a normal number, else 1.0. */
-float oct_hif8_scale(float amax, float format_max);
-
-/* HiF8 of x [M, N] with given scales, one per group. codes [M, N]. */
+/* HiF8 of x [M, N] with given scales (oct_hif8_scale), one per group; one when groups is NULL or
+ * its count is 0. codes [M, N]. Errors: as above. */
 oct_status oct_hif8_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                              const float *scales, bool saturate, uint8_t *codes,
                              oct_err *err) OCT_MUST_CHECK;
