@@ -30,7 +30,8 @@ typedef struct oct_param {
     int64_t shape[3];
     bool requires_grad;
     bool keep_float32;  /* router weight: computed with in FP32 whatever the activation dtype is */
-    float *init;        /* FP32 initial values, NULL on meta and after the master was built */
+    float *init;        /* FP32 initial values, one heap block of its own (free()); NULL on meta and
+                           after the optimizer took it as the master */
     oct_tensor value;   /* compute copy in the activation dtype (F32: the master itself); data NULL
                            while on meta or when `storage` computes instead */
     oct_weight_storage *storage; /* low-precision weight, or NULL */
