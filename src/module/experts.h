@@ -18,7 +18,18 @@ typedef struct oct_experts_ops {
                            oct_err *err);
 } oct_experts_ops;
 
-/* High-precision grouped SwiGLU; the type that a model derives its container from has this table. */
+/* Calls the module's table. *saved is set when run->training and lives in run->step; x must stay
+ * valid and unchanged until the backward pass. */
+oct_status oct_experts_forward(oct_module *module, const oct_run *run, const oct_tensor *x,
+                               const oct_groups *groups, const oct_tensor *y,
+                               oct_experts_saved **saved, oct_err *err) OCT_MUST_CHECK;
+oct_status oct_experts_backward(oct_module *module, const oct_run *run,
+                                const oct_experts_saved *saved, const oct_groups *groups,
+                                const oct_tensor *dy, const oct_tensor *dx,
+                                oct_err *err) OCT_MUST_CHECK;
+
+/* High-precision grouped SwiGLU; the type that a model derives its container from has this table.
+ */
 extern const oct_experts_ops oct_experts_high_precision_ops;
 
 #endif

@@ -1,6 +1,6 @@
-/* The module tree: names, types, parameters, and the tables through which modules compute. A tree is
- * built on meta (shapes only), then materialised; a replacement changes a module's type and table
- * but never its FQN, parameters or buffers. */
+/* The module tree: names, types, parameters, and the tables through which modules compute. A tree
+ * is built on meta (shapes only), then materialised; a replacement changes a module's type and
+ * table but never its FQN, parameters or buffers. */
 #ifndef OCT_MODULE_MODULE_H
 #define OCT_MODULE_MODULE_H
 
@@ -18,7 +18,8 @@ typedef struct oct_module_type {
     const void *ops; /* table of this kind of module: oct_linear_ops, oct_experts_ops, or NULL */
 } oct_module_type;
 
-/* What a lifecycle attaches to a parameter whose compute form is not a plain tensor. Opaque here. */
+/* What a lifecycle attaches to a parameter whose compute form is not a plain tensor. Opaque here.
+ */
 typedef struct oct_weight_storage oct_weight_storage;
 
 /* One parameter. Shared by every module that names it (tied weights). The tree owns the struct;
@@ -29,25 +30,25 @@ typedef struct oct_param {
     int ndim;
     int64_t shape[3];
     bool requires_grad;
-    bool keep_float32;  /* router weight: computed with in FP32 whatever the activation dtype is */
-    float *init;        /* FP32 initial values, one heap block of its own (free()); NULL on meta and
-                           after the optimizer took it as the master */
-    oct_tensor value;   /* compute copy in the activation dtype (F32: the master itself); data NULL
-                           while on meta or when `storage` computes instead */
+    bool keep_float32; /* router weight: computed with in FP32 whatever the activation dtype is */
+    float *init;       /* FP32 initial values, one heap block of its own (free()); NULL on meta and
+                          after the optimizer took it as the master */
+    oct_tensor value;  /* compute copy in the activation dtype (F32: the master itself); data NULL
+                          while on meta or when `storage` computes instead */
     oct_weight_storage *storage; /* low-precision weight, or NULL */
-    float *grad;        /* FP32 gradient accumulator [numel], or NULL */
-    bool grad_started;  /* the accumulator holds the sum of the micro-batches so far */
+    float *grad;                 /* FP32 gradient accumulator [numel], or NULL */
+    bool grad_started;           /* the accumulator holds the sum of the micro-batches so far */
 } oct_param;
 
 int64_t oct_param_numel(const oct_param *param);
-int64_t oct_param_rows(const oct_param *param); /* shape[0] (* shape[1] if 3-D) */
+int64_t oct_param_rows(const oct_param *param); /* shape[0] (* shape[1] if 3-D); 1 for 1-D */
 int64_t oct_param_cols(const oct_param *param); /* last dim */
 
 /* A named state tensor that is not trained (e_score_correction_bias). FP32. */
 typedef struct oct_buffer {
     char *fqn;
     int64_t numel;
-    float *data; /* NULL on meta */
+    float *data; /* in the tree's arena; NULL on meta */
     bool persistent;
 } oct_buffer;
 
@@ -61,9 +62,9 @@ typedef struct oct_module {
     oct_param *params[OCT_MODULE_MAX_PARAMS]; /* Linear: weight, bias; experts: gate_up, down */
     const char *param_names[OCT_MODULE_MAX_PARAMS];
     int param_count;
-    oct_buffer *buffer; /* NULL if none */
+    oct_buffer *buffer;           /* NULL if none */
     struct oct_module **children; /* a slot each; replacement swaps the pointer in the slot */
-    int child_count;
+    int child_count, child_capacity;
     void *state; /* what its table needs, owned by the tree's arena */
 } oct_module;
 
@@ -101,6 +102,9 @@ oct_status oct_module_share_param(oct_module_tree *tree, oct_module *module, con
 oct_status oct_module_add_buffer(oct_module_tree *tree, oct_module *module, const char *name,
                                  int64_t numel, bool persistent, oct_buffer **out,
                                  oct_err *err) OCT_MUST_CHECK;
+
+/* Gives every buffer zeroed data; buffers that have data keep it. */
+oct_status oct_module_materialise_buffers(oct_module_tree *tree, oct_err *err) OCT_MUST_CHECK;
 
 /* Depth first, parents before children, every slot (aliases visited under each of their FQNs).
  * `slot` is the pointer that a replacement would swap. Stops at the first failure. */

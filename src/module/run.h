@@ -26,15 +26,15 @@ typedef struct oct_unit_hooks {
 } oct_unit_hooks;
 
 typedef struct oct_run {
-    const oct_exec *exec;    /* exec->scratch: temporaries within one call */
-    oct_arena *step;         /* activations kept for the backward pass; reset per micro-batch */
-    oct_trace *trace;        /* may be NULL */
-    oct_profile *profile;    /* may be NULL */
+    const oct_exec *exec;        /* exec->scratch: temporaries within one call */
+    oct_arena *step;             /* activations kept for the backward pass; reset per micro-batch */
+    oct_trace *trace;            /* may be NULL */
+    oct_profile *profile;        /* may be NULL */
     const oct_unit_hooks *hooks; /* NULL: nothing to gather or release */
-    oct_dtype act_dtype;     /* F32 or BF16 */
-    oct_dtype reduce_dtype;  /* F32 or BF16: dtype of a micro-batch's gradient before the fold */
-    bool training;           /* save what the backward pass needs, count tokens per expert */
-    bool recompute;          /* inside the replay of a layer: no counts, no second event of state */
+    oct_dtype act_dtype;         /* F32 or BF16 */
+    oct_dtype reduce_dtype; /* F32 or BF16: dtype of a micro-batch's gradient before the fold */
+    bool training;          /* save what the backward pass needs, count tokens per expert */
+    bool recompute;         /* inside the replay of a layer: no counts, no second event of state */
 } oct_run;
 
 /* Where rows `row`.. of the parameter's gradient go: a store for the first micro-batch of a step,

@@ -1,0 +1,109 @@
+#include "module/linear.h"
+
+struct oct_linear_saved {
+    oct_tensor x; /* [T,K], the caller's */
+};
+
+static void trace_product(const oct_module *module, const oct_run *run, const char *phase,
+                          const char *layout, int64_t m, int64_t n, int64_t k)
+{
+    const char *dtype = oct_dtype_name(run->act_dtype);
+    oct_trace_emit(run->trace, &(oct_trace_event){
+                                   .kind = OCT_TRACE_MATMUL,
+                                   .fqn = module->fqn,
+                                   .phase = phase,
+                                   .format = run->act_dtype == OCT_DTYPE_BF16 ? "bf16" : dtype,
+                                   .dtype = dtype,
+                                   .layout = layout,
+                                   .kernel = "fma",
+                                   .ndim = {2, 2, 2},
+                                   .shape = {{m, k}, {k, n}, {m, n}},
+                               });
+}
+
+static oct_status forward(oct_module *module, const oct_run *run, const oct_tensor *x,
+                          const oct_tensor *y, oct_linear_saved **saved, oct_err *err)
+{
+    const oct_param *weight = module->params[0], *bias = module->params[1];
+    const double started = oct_clock_seconds();
+    const int64_t n = oct_tensor_cols(y);
+    const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
+    oct_tensor bias_f32 = {0};
+    if (bias) {
+        OCT_TRY(oct_tensor_new_2d(run->exec->scratch, OCT_DTYPE_F32, 1, n, &bias_f32, err));
+        OCT_TRY(oct_convert(run->exec, &bias->value, &bias_f32, err));
+    }
+    const oct_matrix a = oct_matrix_of(x), b = oct_matrix_of(&weight->value);
+    const oct_gemm_out out = {.data = y->data,
+                              .ld = n,
+                              .dtype = y->dtype,
+                              .store = OCT_GEMM_STORE,
+                              .bias = bias_f32.data};
+    OCT_TRY(oct_gemm(run->exec, &a, &b, OCT_LAYOUT_NT, &out, err));
+    oct_arena_rewind(run->exec->scratch, mark);
+    trace_product(module, run, "fprop", "NT", a.rows, n, a.cols);
+    if (run->training) {
+        void *memory = NULL;
+        OCT_TRY(oct_arena_alloc(run->step, sizeof **saved, &memory, err));
+        *saved = memory;
+        (*saved)->x = *x;
+    }
+    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    return OCT_OK;
+}
+
+static oct_status backward(oct_module *module, const oct_run *run, const oct_linear_saved *saved,
+                           const oct_tensor *dy, const oct_tensor *dx, oct_err *err)
+{
+    const oct_param *weight = module->params[0], *bias = module->params[1];
+    const double started = oct_clock_seconds();
+    const oct_matrix g = oct_matrix_of(dy), w = oct_matrix_of(&weight->value);
+    const oct_matrix x = oct_matrix_of(&saved->x);
+    if (dx) {
+        const oct_gemm_out out = {
+            .data = dx->data, .ld = w.cols, .dtype = dx->dtype, .store = OCT_GEMM_STORE};
+        OCT_TRY(oct_gemm(run->exec, &g, &w, OCT_LAYOUT_NN, &out, err));
+        trace_product(module, run, "dgrad", "NN", g.rows, w.cols, w.rows);
+    }
+    const oct_gemm_out dw = oct_param_grad_out(weight, run, 0);
+    OCT_TRY(oct_gemm(run->exec, &g, &x, OCT_LAYOUT_TN, &dw, err));
+    trace_product(module, run, "wgrad", "TN", w.rows, w.cols, g.rows);
+    if (bias) {
+        const oct_gemm_out db = oct_param_grad_out(bias, run, 0);
+        OCT_TRY(oct_bias_backward(run->exec, dy, &db, err));
+    }
+    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    return OCT_OK;
+}
+
+static const oct_linear_ops high_precision_ops = {.forward = forward, .backward = backward};
+
+const oct_module_type oct_linear_type = {.name = "torch.nn.Linear", .ops = &high_precision_ops};
+
+oct_status oct_linear_add(oct_module_tree *tree, oct_module *parent, const char *name, int64_t in,
+                          int64_t out, bool bias, oct_module **module, oct_err *err)
+{
+    oct_param *param = NULL;
+    OCT_TRY(oct_module_add(tree, parent, name, &oct_linear_type, 0, module, err));
+    OCT_TRY(oct_module_add_param(tree, *module, "weight", 2, (int64_t[]){out, in}, &param, err));
+    if (bias)
+        OCT_TRY(oct_module_add_param(tree, *module, "bias", 1, (int64_t[]){out}, &param, err));
+    return OCT_OK;
+}
+
+oct_status oct_linear_forward(oct_module *module, const oct_run *run, const oct_tensor *x,
+                              const oct_tensor *y, oct_linear_saved **saved, oct_err *err)
+{
+    const oct_linear_ops *ops = module->type->ops;
+    const oct_status status = ops->forward(module, run, x, y, saved, err);
+    return status == OCT_OK ? status : OCT_WRAP(err, status, "forward of '%s'", module->fqn);
+}
+
+oct_status oct_linear_backward(oct_module *module, const oct_run *run,
+                               const oct_linear_saved *saved, const oct_tensor *dy,
+                               const oct_tensor *dx, oct_err *err)
+{
+    const oct_linear_ops *ops = module->type->ops;
+    const oct_status status = ops->backward(module, run, saved, dy, dx, err);
+    return status == OCT_OK ? status : OCT_WRAP(err, status, "backward of '%s'", module->fqn);
+}
