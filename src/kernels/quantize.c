@@ -17,7 +17,12 @@ void oct_quantize_kernels_init(oct_quantize_kernels *kernels, oct_isa isa)
 {
     *kernels = (oct_quantize_kernels){0};
     oct_quantize_kernels_ref(kernels);
+#if defined(__x86_64__)
+    if (isa >= OCT_ISA_AVX512)
+        oct_quantize_kernels_avx512(kernels);
+#else
     (void)isa;
+#endif
 }
 
 /* groups as the loops want them: at least one, ends known. */
