@@ -185,26 +185,28 @@ static oct_status fail_errno(oct_err *err, const char *what, const char *path, i
 
 oct_status oct_file_open(const oct_file_table *table, const char *path, oct_file *out, oct_err *err)
 {
+    *out = (oct_file){.table = table, .path = path, .handle = -1};
     int handle;
     do {
         handle = table->open(table, path);
     } while (handle == -EINTR);
     if (handle < 0)
         return fail_errno(err, "open", path, handle);
-    *out = (oct_file){.table = table, .path = path, .handle = handle};
+    out->handle = handle;
     return OCT_OK;
 }
 
 oct_status oct_file_create(const oct_file_table *table, const char *path, oct_file *out,
                            oct_err *err)
 {
+    *out = (oct_file){.table = table, .path = path, .handle = -1};
     int handle;
     do {
         handle = table->create(table, path);
     } while (handle == -EINTR);
     if (handle < 0)
         return fail_errno(err, "create", path, handle);
-    *out = (oct_file){.table = table, .path = path, .handle = handle};
+    out->handle = handle;
     return OCT_OK;
 }
 
