@@ -33,7 +33,6 @@ typedef struct oct_plan_override {
     const char *where;
 } oct_plan_override;
 
-/* Scalar overrides of the HF config as JSON text: {"vocab_size": 102400, ...}. */
 typedef struct oct_config {
     const char *device;
     int64_t seed;
@@ -41,7 +40,7 @@ typedef struct oct_config {
     struct {
         const char *target;
         const char *config_name_or_path;
-        const char *config_overrides_json; /* an object, "{}" if none */
+        const char *config_overrides_json; /* {"vocab_size": 102400, ...}, "{}" if none */
         const char *torch_dtype;           /* bfloat16 | float32 */
         const char *attn_implementation;
         bool force_hf;
@@ -66,7 +65,8 @@ typedef struct oct_config {
         const char *reduce_dtype;
         int64_t threads; /* 0 = automatic */
     } training;
-    int64_t gradient_accumulation_steps; /* 0 = not given */
+    int64_t gradient_accumulation_steps; /* 0 = not given and not resolved */
+    bool gradient_accumulation_steps_given;
     struct {
         const char *target;
         double lr;
@@ -125,9 +125,9 @@ typedef struct oct_config {
 } oct_config;
 
 /* Reads files left to right, then `key.path=value` words; later wins, maps merge key by key, lists
- * and scalars replace; `base: FILE` at the top of a file is read before it. Strings live in `arena`.
- * Overrides by a word are reported through `note` (may be NULL) as one line each.
- * Errors: OCT_E_CONFIG with file:line, the value found and what is required; OCT_E_IO for a file. */
+ * and scalars replace; `base: FILE` at the top of a file is read before it. Strings live in
+ * `arena`. Overrides by a word are reported through `note` (may be NULL) as one line each. Errors:
+ * OCT_E_CONFIG with file:line, the value found and what is required; OCT_E_IO for a file. */
 typedef void (*oct_config_note)(void *arg, const char *line);
 oct_status oct_config_load(const char *const *files, int file_count, const char *const *words,
                            int word_count, oct_arena *arena, oct_config_note note, void *note_arg,

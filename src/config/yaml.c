@@ -1,0 +1,470 @@
+#include "config/yaml.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <libfyaml.h>
+
+#include "config/text_buffer.h"
+
+/* --- The types of plain scalars: YAML 1.2.2, 10.3.2 --- */
+
+static bool is_one_of(const char *text, const char *const words[], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_null(const char *text)
+{
+    static const char *const words[] = {"", "~", "null", "Null", "NULL"};
+    return is_one_of(text, words, 5);
+}
+
+static bool is_true(const char *text)
+{
+    static const char *const words[] = {"true", "True", "TRUE"};
+    return is_one_of(text, words, 3);
+}
+
+static bool is_false(const char *text)
+{
+    static const char *const words[] = {"false", "False", "FALSE"};
+    return is_one_of(text, words, 3);
+}
+
+static size_t span_digits(const char *text)
+{
+    return strspn(text, "0123456789");
+}
+
+/* [-+]?[0-9]+ | 0o[0-7]+ | 0x[0-9a-fA-F]+; the base to read it in, 0 if it is no integer. */
+static int integer_base(const char *text)
+{
+    if (strncmp(text, "0o", 2) == 0 && text[2])
+        return text[2 + strspn(text + 2, "01234567")] ? 0 : 8;
+    if (strncmp(text, "0x", 2) == 0 && text[2])
+        return text[2 + strspn(text + 2, "0123456789abcdefABCDEF")] ? 0 : 16;
+    const char *digits = text + (*text == '-' || *text == '+');
+    return *digits && digits[span_digits(digits)] == '\0' ? 10 : 0;
+}
+
+/* [-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)? | [-+]?\.(inf|Inf|INF) | \.(nan|NaN|NAN) */
+static bool is_float(const char *text)
+{
+    static const char *const infinities[] = {".inf", ".Inf", ".INF"};
+    static const char *const nans[] = {".nan", ".NaN", ".NAN"};
+    if (is_one_of(text, nans, 3))
+        return true;
+    const char *c = text + (*text == '-' || *text == '+');
+    if (is_one_of(c, infinities, 3))
+        return true;
+    const size_t whole = span_digits(c);
+    c += whole;
+    if (*c == '.') {
+        const size_t fraction = span_digits(++c);
+        c += fraction;
+        if (whole + fraction == 0)
+            return false;
+    } else if (whole == 0) {
+        return false;
+    }
+    if (*c == 'e' || *c == 'E') {
+        c++;
+        c += *c == '-' || *c == '+';
+        const size_t exponent = span_digits(c);
+        if (exponent == 0)
+            return false;
+        c += exponent;
+    }
+    return *c == '\0';
+}
+
+static double float_value(const char *text)
+{
+    const char *c = text + (*text == '-' || *text == '+');
+    if (c[0] == '.' && (c[1] == 'n' || c[1] == 'N'))
+        return strtod("nan", NULL);
+    if (c[0] == '.' && (c[1] == 'i' || c[1] == 'I'))
+        return strtod(*text == '-' ? "-inf" : "inf", NULL);
+    return strtod(text, NULL);
+}
+
+bool oct_yaml_is_plain_string(const char *text)
+{
+    static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
+    /* YAML 1.1 readers take these for booleans: quoted they are strings everywhere. */
+    static const char *const old_booleans[] = {"yes", "no", "on", "off", "y", "n"};
+    if (text[strspn(text, safe)] != '\0' || *text == '-' || is_one_of(text, old_booleans, 6))
+        return false;
+    return !is_null(text) && !is_true(text) && !is_false(text) && integer_base(text) == 0 &&
+           !is_float(text) && strncmp(text, "...", 3) != 0;
+}
+
+static oct_status type_plain(oct_value *value, oct_err *err)
+{
+    const char *text = value->text;
+    const int base = integer_base(text);
+    if (is_null(text)) {
+        value->kind = OCT_VALUE_NULL;
+    } else if (is_true(text) || is_false(text)) {
+        value->kind = OCT_VALUE_BOOL;
+        value->boolean = is_true(text);
+    } else if (base != 0) {
+        errno = 0;
+        value->kind = OCT_VALUE_INT;
+        value->integer = strtoll(base == 10 ? text : text + 2, NULL, base);
+        value->real = (double)value->integer;
+        if (errno == ERANGE) {
+            char where[OCT_VALUE_WORDS];
+            return OCT_FAIL(err, OCT_E_CONFIG,
+                            "integer out of range: %.100s, at most 64 bits with sign (%s)", text,
+                            oct_value_where(value, where));
+        }
+    } else if (is_float(text)) {
+        value->kind = OCT_VALUE_FLOAT;
+        value->real = float_value(text);
+    }
+    return OCT_OK;
+}
+
+/* --- From events to the tree --- */
+
+/* A container that is being filled and, in a map, the key that waits for its value. */
+typedef struct frame {
+    oct_value *container;
+    const char *key;
+    int key_line, key_column;
+} frame;
+
+typedef struct builder {
+    struct fy_parser *parser;
+    struct fy_diag *diag;
+    const char *file;
+    oct_yaml_source source;
+    oct_arena *arena;
+    oct_value *root;
+    frame stack[OCT_YAML_MAX_DEPTH];
+    int depth;
+    int documents;
+} builder;
+
+static void discard_text(struct fy_diag *diag, void *user, const char *text, size_t bytes)
+{
+    (void)diag;
+    (void)user;
+    (void)text;
+    (void)bytes;
+}
+
+/* A position in a file, "file:line:column", or the word. */
+static const char *position(const builder *b, int line, int column, char buffer[OCT_VALUE_WORDS])
+{
+    if (b->source == OCT_YAML_WORD)
+        (void)snprintf(buffer, OCT_VALUE_WORDS, "%s", b->file);
+    else
+        (void)snprintf(buffer, OCT_VALUE_WORDS, "%s:%d:%d", b->file, line, column);
+    return buffer;
+}
+
+/* libfyaml counts from 0. An implicit token has no mark: it stands where its key stands. */
+static void event_position(const builder *b, const struct fy_mark *mark, int *line, int *column)
+{
+    const frame *top = b->depth ? &b->stack[b->depth - 1] : NULL;
+    *line = mark ? mark->line + 1 : top && top->key ? top->key_line : 1;
+    *column = mark ? mark->column + 1 : top && top->key ? top->key_column : 1;
+}
+
+static oct_status refuse(const builder *b, const struct fy_mark *mark, const char *found,
+                         const char *required, oct_err *err)
+{
+    char where[OCT_VALUE_WORDS];
+    int line, column;
+    event_position(b, mark, &line, &column);
+    return OCT_FAIL(err, OCT_E_CONFIG, "cannot read YAML: %s, %s (%s)", found, required,
+                    position(b, line, column, where));
+}
+
+/* Hangs a finished scalar or a new container into the innermost container. */
+static oct_status attach(builder *b, oct_value *value, oct_err *err)
+{
+    if (b->depth == 0) {
+        b->root = value;
+        return OCT_OK;
+    }
+    frame *top = &b->stack[b->depth - 1];
+    value->key = top->key;
+    value->key_line = top->key_line;
+    if (top->container->kind == OCT_VALUE_MAP && top->container->count >= OCT_YAML_MAX_MEMBERS) {
+        char where[OCT_VALUE_WORDS];
+        return OCT_FAIL(err, OCT_E_CONFIG, "cannot read YAML: more than %d keys in one map (%s)",
+                        OCT_YAML_MAX_MEMBERS, position(b, value->line, value->column, where));
+    }
+    oct_value_append(top->container, value);
+    top->key = NULL;
+    return OCT_OK;
+}
+
+static oct_status open_container(builder *b, oct_value_kind kind, const struct fy_mark *mark,
+                                 oct_err *err)
+{
+    frame *top = b->depth ? &b->stack[b->depth - 1] : NULL;
+    if (top && top->container->kind == OCT_VALUE_MAP && !top->key)
+        return refuse(b, mark, "a list or map as a key", "a scalar is required", err);
+    if (b->depth == OCT_YAML_MAX_DEPTH)
+        return refuse(b, mark, "more than 64 nested lists and maps", "64 are allowed", err);
+    oct_value *container = NULL;
+    int line, column;
+    event_position(b, mark, &line, &column);
+    OCT_TRY(oct_value_create(b->arena, kind, b->file, b->source == OCT_YAML_WORD ? 0 : line, column,
+                             &container, err));
+    OCT_TRY(attach(b, container, err));
+    b->stack[b->depth++] = (frame){.container = container};
+    return OCT_OK;
+}
+
+static oct_status take_key(builder *b, const char *key, int line, int column, oct_err *err)
+{
+    frame *top = &b->stack[b->depth - 1];
+    const oct_value *earlier = oct_value_find(top->container, key);
+    if (earlier) {
+        char where[OCT_VALUE_WORDS];
+        if (b->source == OCT_YAML_WORD)
+            return OCT_FAIL(err, OCT_E_CONFIG, "duplicate key: '%.100s' is given twice (%s)", key,
+                            b->file);
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "duplicate key: '%.100s' on line %d and again on line %d, one is required "
+                        "(%s)",
+                        key, earlier->key_line, line, position(b, line, column, where));
+    }
+    top->key = key;
+    top->key_line = line;
+    top->key_column = column;
+    return OCT_OK;
+}
+
+static oct_status take_scalar(builder *b, struct fy_event *event, oct_err *err)
+{
+    const struct fy_mark *mark = fy_event_start_mark(event);
+    size_t length = 0;
+    const char *start = event->scalar.value ? fy_token_get_text(event->scalar.value, &length) : "";
+    if (!start)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read YAML: no memory for a scalar of '%s'",
+                        b->file);
+    if (memchr(start, '\0', length))
+        return refuse(b, mark, "an escaped NUL in a string", "text without NUL is required", err);
+    const char *text = NULL;
+    int line, column;
+    event_position(b, mark, &line, &column);
+    OCT_TRY(oct_text_copy(b->arena, start, length, &text, err));
+    const frame *top = b->depth ? &b->stack[b->depth - 1] : NULL;
+    if (top && top->container->kind == OCT_VALUE_MAP && !top->key)
+        return take_key(b, text, line, column, err);
+    oct_value *value = NULL;
+    OCT_TRY(oct_value_create(b->arena, OCT_VALUE_STRING, b->file,
+                             b->source == OCT_YAML_WORD ? 0 : line, column, &value, err));
+    value->text = text;
+    const bool plain =
+        !event->scalar.value || fy_token_scalar_style(event->scalar.value) == FYSS_PLAIN;
+    if (plain)
+        OCT_TRY(type_plain(value, err));
+    return attach(b, value, err);
+}
+
+static oct_status take_event(builder *b, struct fy_event *event, oct_err *err)
+{
+    const struct fy_mark *mark = fy_event_start_mark(event);
+    switch (event->type) {
+    case FYET_NONE:
+    case FYET_STREAM_START:
+    case FYET_STREAM_END:
+    case FYET_DOCUMENT_END:
+        return OCT_OK;
+    case FYET_DOCUMENT_START:
+        if (++b->documents > 1)
+            return refuse(b, mark, "a second document", "one document is required", err);
+        return OCT_OK;
+    case FYET_ALIAS:
+        return refuse(b, mark, "an alias (*name)",
+                      "a value is required: write it out, or quote text that begins with *", err);
+    case FYET_MAPPING_START:
+    case FYET_SEQUENCE_START:
+    case FYET_SCALAR: {
+        struct fy_token *anchor = fy_event_get_anchor_token(event);
+        struct fy_token *tag = fy_event_get_tag_token(event);
+        if (anchor)
+            return refuse(b, fy_token_start_mark(anchor), "an anchor (&name)",
+                          "a value without one is required", err);
+        if (tag)
+            return refuse(b, fy_token_start_mark(tag), "a tag (!name)",
+                          "a value without one is required", err);
+        if (event->type == FYET_SCALAR)
+            return take_scalar(b, event, err);
+        return open_container(b, event->type == FYET_MAPPING_START ? OCT_VALUE_MAP : OCT_VALUE_LIST,
+                              mark, err);
+    }
+    case FYET_MAPPING_END:
+    case FYET_SEQUENCE_END:
+        b->depth--;
+        return OCT_OK;
+    }
+    return OCT_OK;
+}
+
+/* The first problem that libfyaml found, with its position; false if it found none. */
+static bool has_syntax_error(const builder *b, oct_err *err)
+{
+    void *iterator = NULL;
+    const struct fy_diag_error *found = fy_diag_errors_iterate(b->diag, &iterator);
+    if (!found && !fy_parser_get_stream_error(b->parser))
+        return false;
+    char where[OCT_VALUE_WORDS];
+    (void)OCT_FAIL(err, OCT_E_CONFIG, "cannot read YAML: %s, valid YAML is required (%s)",
+                   found ? found->msg : "syntax error",
+                   found ? position(b, found->line, found->column, where) : b->file);
+    return true;
+}
+
+static oct_status run_parser(builder *b, oct_err *err)
+{
+    for (;;) {
+        struct fy_event *event = fy_parser_parse(b->parser);
+        if (!event)
+            break;
+        const bool end = event->type == FYET_STREAM_END;
+        const oct_status status = take_event(b, event, err);
+        fy_parser_event_free(b->parser, event);
+        OCT_TRY(status);
+        if (end)
+            break;
+    }
+    if (has_syntax_error(b, err))
+        return OCT_E_CONFIG;
+    if (!b->root && b->source == OCT_YAML_WORD) { /* key= */
+        OCT_TRY(oct_value_create(b->arena, OCT_VALUE_NULL, b->file, 0, 0, &b->root, err));
+        b->root->text = "";
+    }
+    if (!b->root || (b->source == OCT_YAML_FILE && b->root->kind != OCT_VALUE_MAP)) {
+        char found[OCT_VALUE_WORDS];
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "cannot read YAML: %s at the top, a map of keys is required (%s:1)",
+                        b->root ? oct_value_describe(b->root, found) : "nothing", b->file);
+    }
+    return OCT_OK;
+}
+
+/* Bytes of the well-formed UTF-8 character at `text`, 0 if there is none (Unicode 15, table 3-7).
+ */
+static size_t utf8_length(const unsigned char *text, size_t bytes)
+{
+    const unsigned char lead = text[0];
+    if (lead < 0x80)
+        return 1;
+    const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (lead < 0xc2 || lead > 0xf4 || length > bytes)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((lead == 0xe0 && text[1] < 0xa0) || (lead == 0xed && text[1] > 0x9f) ||
+        (lead == 0xf0 && text[1] < 0x90) || (lead == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+/* libfyaml ends silently at a NUL and passes other control characters: look before it does. */
+static oct_status check_characters(const builder *b, const char *text, size_t bytes, oct_err *err)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    int line = 1, column = 1;
+    for (size_t i = 0; i < bytes;) {
+        const size_t length = utf8_length(c + i, bytes - i);
+        const bool blank = c[i] == '\t' || c[i] == '\n' || c[i] == '\r';
+        if (length == 0 || c[i] == 0x7f || (c[i] < 0x20 && !blank)) {
+            char where[OCT_VALUE_WORDS];
+            return OCT_FAIL(err, OCT_E_CONFIG,
+                            "cannot read YAML: byte 0x%02x %s, printable UTF-8 is required (%s)",
+                            c[i], length == 0 ? "is not valid UTF-8" : "is a control character",
+                            position(b, line, column, where));
+        }
+        column = c[i] == '\n' ? 1 : column + 1;
+        line += c[i] == '\n';
+        i += length;
+    }
+    return OCT_OK;
+}
+
+oct_status oct_yaml_parse(const char *text, size_t bytes, const char *file, oct_yaml_source source,
+                          oct_arena *arena, oct_value **out, oct_err *err)
+{
+    builder b = {.file = file, .source = source, .arena = arena};
+    if (bytes > OCT_YAML_MAX_BYTES)
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "cannot read YAML: %zu bytes, at most %d are allowed (%s)", bytes,
+                        OCT_YAML_MAX_BYTES, file);
+    OCT_TRY(check_characters(&b, text, bytes, err));
+    struct fy_diag_cfg diag_config;
+    fy_diag_cfg_default(&diag_config);
+    diag_config.fp = NULL;
+    diag_config.output_fn = discard_text;
+    diag_config.colorize = false;
+    b.diag = fy_diag_create(&diag_config);
+    if (b.diag) {
+        fy_diag_set_collect_errors(b.diag, true);
+        const struct fy_parse_cfg config = {.flags = FYPCF_JSON_NONE, .diag = b.diag};
+        b.parser = fy_parser_create(&config);
+    }
+    oct_status status;
+    if (!b.parser || fy_parser_set_string(b.parser, text, bytes) != 0)
+        status = OCT_FAIL(err, OCT_E_NOMEM, "cannot read YAML: no memory for a parser (%s)", file);
+    else
+        status = run_parser(&b, err);
+    if (b.parser)
+        fy_parser_destroy(b.parser);
+    if (b.diag)
+        fy_diag_destroy(b.diag);
+    *out = b.root;
+    return status;
+}
+
+oct_status oct_yaml_read_file(const char *path, oct_arena *arena, oct_value **out, oct_err *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return OCT_FAIL(err, OCT_E_IO, "cannot open configuration: %s (%s)", strerror(errno), path);
+    struct stat about;
+    oct_status status = OCT_OK;
+    if (fstat(fd, &about) != 0)
+        status =
+            OCT_FAIL(err, OCT_E_IO, "cannot read configuration: %s (%s)", strerror(errno), path);
+    else if (S_ISDIR(about.st_mode))
+        status = OCT_FAIL(err, OCT_E_IO,
+                          "cannot read configuration: a folder, a file is required (%s)", path);
+    /* One byte more than the limit tells an oversized file, also where no size is known (pipes). */
+    void *text = NULL;
+    size_t used = 0;
+    if (status == OCT_OK)
+        status = oct_arena_alloc(arena, OCT_YAML_MAX_BYTES + 1, &text, err);
+    while (status == OCT_OK && used <= OCT_YAML_MAX_BYTES) {
+        const ssize_t got = read(fd, (char *)text + used, OCT_YAML_MAX_BYTES + 1 - used);
+        if (got == 0)
+            break;
+        if (got > 0)
+            used += (size_t)got;
+        else if (errno != EINTR)
+            status = OCT_FAIL(err, OCT_E_IO, "cannot read configuration: %s (%s)", strerror(errno),
+                              path);
+    }
+    (void)close(fd);
+    OCT_TRY(status);
+    const char *name = NULL;
+    OCT_TRY(oct_text_copy(arena, path, strlen(path), &name, err));
+    return oct_yaml_parse(text, used, name, OCT_YAML_FILE, arena, out, err);
+}
