@@ -40,13 +40,8 @@ enum { TILE = OCT_ATTENTION_TILE, LANES = OCT_ATTENTION_LANES };
 
 void oct_attention_kernels_init(oct_attention_kernels *kernels, oct_isa isa)
 {
-    oct_attention_kernels_ref(kernels);
-#if defined(__x86_64__)
-    if (isa >= OCT_ISA_AVX512)
-        oct_attention_kernels_avx512(kernels);
-#else
     (void)isa;
-#endif
+    oct_attention_kernels_ref(kernels);
 }
 
 /* --- arguments -------------------------------------------------------------------------------- */

@@ -2,9 +2,10 @@
  *
  * Two kinds, one output form:
  *   FP32-FMA product: BF16 or FP32 operands, every output is one chain of FP32 FMAs, k ascending.
- *   Block-integer product: 8-bit operands, exact integer dots of 64 elements, docs/spec/block-integer.md.
- * Both write finished values through an oct_gemm_out. Results do not depend on instruction set,
- * threads or tile edges. */
+ *   Block-integer product: 8-bit operands, exact integer dots of 64 elements,
+ * docs/spec/block-integer.md. Both write finished values through an oct_gemm_out. Results do not
+ * depend on instruction set, threads or tile edges. A NaN result is always stored as 7fc00000 (7fc0
+ * in BF16). */
 #ifndef OCT_KERNELS_GEMM_H
 #define OCT_KERNELS_GEMM_H
 
@@ -22,9 +23,9 @@ typedef enum oct_layout { OCT_LAYOUT_NN, OCT_LAYOUT_NT, OCT_LAYOUT_TN } oct_layo
 
 /* What becomes of a finished FP32 value c (scaled and biased) of the product. */
 typedef enum oct_gemm_store {
-    OCT_GEMM_STORE,   /* C = c, rounded to the dtype of C */
-    OCT_GEMM_CONTINUE,/* FP32-FMA product only: the chain starts at the F32 value in C */
-    OCT_GEMM_FOLD     /* C (F32) = C + r(c); r rounds to BF16 first if fold_bf16 */
+    OCT_GEMM_STORE,    /* C = c, rounded to the dtype of C */
+    OCT_GEMM_CONTINUE, /* FP32-FMA product only: the chain starts at the F32 value in C */
+    OCT_GEMM_FOLD      /* C (F32) = C + r(c), r(c) = c rounded to BF16 if round_bf16 */
 } oct_gemm_store;
 
 /* Output of a product. F32 or BF16. */
@@ -33,7 +34,8 @@ typedef struct oct_gemm_out {
     int64_t ld;      /* elements between rows of C */
     oct_dtype dtype; /* F32, or BF16 (STORE only) */
     oct_gemm_store store;
-    bool round_bf16;   /* c is rounded to BF16 before STORE or FOLD (gradients reduced in BF16) */
+    bool round_bf16;   /* c is rounded to BF16 before STORE or FOLD (gradients reduced in BF16);
+                          not with CONTINUE */
     const float *bias; /* [N] added in FP32 before the one rounding, or NULL */
 } oct_gemm_out;
 
@@ -86,11 +88,13 @@ typedef struct oct_quantized_matrix {
 typedef enum oct_side { OCT_SIDE_LEFT, OCT_SIDE_RIGHT } oct_side;
 
 /* Packed form of one operand: int16 mantissas in panels, units, the list of remainders, and the
- * counts that choose the route. Opaque to callers; memory comes from the arena given to oct_pack and
- * the source must outlive it. */
+ * counts that choose the route. Opaque to callers; memory comes from the arena given to oct_pack.
+ * Codes and scales of the source must outlive it: the FP32-FMA route reads them. */
 typedef struct oct_panels oct_panels;
 
-/* Packs one operand. Deterministic for any thread count. */
+/* Packs one operand. Deterministic for any thread count. `arena` may be exec->scratch; the work
+ * memory of the packing then stays behind the panels until the caller rewinds.
+ * Errors: OCT_E_SHAPE for negative sizes, OCT_E_NOMEM. */
 oct_status oct_pack(const oct_exec *exec, const oct_quantized_matrix *source, oct_side side,
                     oct_arena *arena, oct_panels **out, oct_err *err) OCT_MUST_CHECK;
 

@@ -1,9 +1,95 @@
-/* The table of inner loops of the matrix products. Included by kernels/gemm.h only. */
+/* The table of inner loops of the matrix products. Included by kernels/gemm.h only. All loops work
+ * on panels: the rows of an operand in strips of OCT_GEMM_MR (left) or OCT_GEMM_NR (right), k
+ * outermost, missing rows zero. A tile is float c[OCT_GEMM_MR][OCT_GEMM_NR]. */
 #ifndef OCT_KERNELS_GEMM_TABLE_H
 #define OCT_KERNELS_GEMM_TABLE_H
 
+enum {
+    OCT_GEMM_MR = 14,     /* rows of a left panel and of a tile */
+    OCT_GEMM_NR = 32,     /* rows of a right panel, columns of a tile */
+    OCT_GEMM_LANES = 16,  /* rows that one packing call handles */
+    OCT_GEMM_GROUP = 64,  /* k per unit of a block-integer operand */
+    OCT_GEMM_CHUNK = 2048 /* k per round of dense part and remainders; part of the definition */
+};
+
+/* What the 128 magnitudes of an 8-bit format are. A finite non-zero value is
+ * mantissa * 2^exponent with 8 <= mantissa <= 15; zero, NaN and Inf have mantissa 0. */
+typedef struct oct_code_table {
+    uint8_t mantissa[128];
+    int8_t exponent[128];
+    uint8_t bound[128]; /* MXFP8 only: ceil(|x| / 4) */
+    float value[256];   /* by whole code */
+} oct_code_table;
+
+/* An operand as the FP32-FMA product reads it. F32 or BF16: element (r, i) is data[r*ld + i] if
+ * k_contiguous, data[i*ld + r] otherwise. 8-bit: `codes`, and only rows and k of the rest. */
+typedef struct oct_fma_source {
+    const void *data;
+    oct_dtype dtype;
+    int64_t ld;
+    bool k_contiguous;
+    int64_t rows, k;
+    const oct_quantized_matrix *codes; /* or NULL; decoded with MX scales, without that of HiF8 */
+} oct_fma_source;
+
+/* Integer bounds of one group of 16 rows, from which the units follow (block-integer.md 3). */
+typedef struct oct_group_bounds {
+    uint32_t norm[2][OCT_GEMM_LANES]; /* MXFP8: per block; HiF8: [0] only */
+    int32_t top[OCT_GEMM_LANES];      /* HiF8: exponent of the largest magnitude */
+    bool nonfinite;                   /* a NaN or Inf code is there */
+} oct_group_bounds;
+
+/* An element that is no multiple of its unit. */
+typedef struct oct_remainder {
+    float value;  /* exact, MX scale included */
+    uint16_t k;   /* within the chunk */
+    uint16_t row; /* within the panel */
+} oct_remainder;
+
+/* How a finished chain becomes an element of C. */
+typedef struct oct_gemm_finish {
+    const oct_gemm_out *out;
+    bool scaled; /* c = (c * left_scale) * right_scale first */
+    float left_scale, right_scale;
+} oct_gemm_finish;
+
 struct oct_gemm_kernels {
-    int unused;
+    /* panel[kc][width] = elements k .. k+kc-1 of rows row .. row+width-1 as FP32, rows past the end
+     * zero. */
+    void (*fma_pack)(const oct_fma_source *source, const oct_code_table *table, int64_t row,
+                     int64_t width, int64_t k, int64_t kc, float *panel);
+    /* c[i][j] = fma(a[k][i], b[k][j], c[i][j]) for k ascending. */
+    void (*fma_tile)(int64_t kc, const float *a, const float *b, float *c);
+
+    /* Codes come in pairs: byte 2r+j of line p (lines `stride` bytes apart) is element 2p+j of row
+     * r; 32 lines, 16 rows. */
+    void (*bounds_mxfp8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                         oct_group_bounds *bounds);
+    void (*bounds_hif8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                        oct_group_bounds *bounds);
+    /* m = x * 2^shift[block][row] where integral, else 0 and bit `row` of remainders[k*2] set. out:
+     * pair lines `out_stride` int16 apart, only the first `lanes` rows are written. Returns whether
+     * any bit was set. */
+    bool (*mantissas)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint16_t *remainders);
+
+    /* For every group g: c = fma(float(dot of a and b), a_unit * b_unit, c), dots in int32.
+     * a [groups*32][MR][2], b [groups*32][NR][2], units [groups][MR] and [groups][NR]. */
+    void (*integer_tile)(int64_t groups, const int16_t *a, const int16_t *b, const float *a_unit,
+                         const float *b_unit, float *c);
+    /* Left remainders times right mantissas into c[row][0..NR). */
+    void (*left_remainders)(const oct_remainder *list, int64_t count, const int16_t *b,
+                            const float *b_unit, float *c);
+    /* Right remainders times left mantissas into d[row][0..16), lanes MR and up undefined. */
+    void (*right_remainders)(const oct_remainder *list, int64_t count, const int16_t *a,
+                             const float *a_unit, float *d);
+
+    /* Writes the first `rows` x `cols` elements of a tile to C at (row, col). */
+    void (*finish_tile)(const oct_gemm_finish *finish, const float *c, int64_t row, int64_t rows,
+                        int64_t col, int64_t cols);
+
+    oct_code_table tables[2]; /* by oct_format */
 };
 
 #endif

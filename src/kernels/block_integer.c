@@ -1,0 +1,504 @@
+/* The block-integer product, docs/spec/block-integer.md: packing of 8-bit operands and the driver.
+ * Section numbers in comments are those of the specification. */
+#include "kernels/gemm_blocks.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "base/threads.h"
+#include "numeric/bf16.h"
+#include "numeric/e8m0.h"
+
+enum {
+    GROUPS_PER_CHUNK = OCT_GEMM_CHUNK / OCT_GEMM_GROUP,
+    MASKS_PER_GROUP = 2 * OCT_GEMM_GROUP,
+    BITMAP_WORDS = OCT_GEMM_CHUNK / 64,
+    MX_BLOCK = 32
+};
+
+/* Section 5: weights of the two remainder counts in the route formula. */
+enum { LEFT_COST = 19, RIGHT_COST = 48 };
+
+/* Section 5: sums of unit exponents that the integer route takes. */
+enum { MIN_EXPONENT = -149, MAX_EXPONENT = 96 };
+
+struct oct_panels {
+    oct_quantized_matrix source;
+    oct_side side;
+    int64_t width; /* rows of a panel */
+    int64_t panels, groups, chunks;
+    int16_t *mantissas;  /* [panels][groups * 32][width][2] */
+    float *units;        /* [panels][groups][width] */
+    int64_t *first;      /* [panels * chunks + 1], into list */
+    oct_remainder *list; /* by panel, chunk, k; NULL if there is none or the route is known */
+    uint64_t *bitmaps;   /* [panels][chunks][BITMAP_WORDS], which k have remainders; with list */
+    int64_t remainders;  /* how many, also when list is NULL */
+    int min_exponent, max_exponent; /* over units and remainders (section 5) */
+    bool nonfinite;
+};
+
+static int64_t side_width(oct_side side)
+{
+    return side == OCT_SIDE_LEFT ? OCT_GEMM_MR : OCT_GEMM_NR;
+}
+
+/* From this many remainders on, the FP32-FMA route is taken whatever the other side holds. */
+static int64_t list_capacity(int64_t rows, int64_t k, oct_side side)
+{
+    return rows * k / (side == OCT_SIDE_LEFT ? LEFT_COST : RIGHT_COST);
+}
+
+int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
+{
+    const int64_t width = side_width(side);
+    const int64_t panels = oct_ceil_div(rows, width);
+    const int64_t groups = oct_ceil_div(k, OCT_GEMM_GROUP);
+    const int64_t chunks = oct_ceil_div(k, OCT_GEMM_CHUNK);
+    const int64_t parts[] = {
+        (int64_t)sizeof(oct_panels),
+        panels * groups * OCT_GEMM_GROUP * width * (int64_t)sizeof(int16_t),
+        panels * groups * width * (int64_t)sizeof(float),
+        (panels * chunks + 1) * (int64_t)sizeof(int64_t),
+        list_capacity(rows, k, side) * (int64_t)sizeof(oct_remainder),
+        panels * chunks * BITMAP_WORDS * (int64_t)sizeof(uint64_t),
+        /* Work memory, if the arena is the scratch of exec. */
+        panels * groups * MASKS_PER_GROUP * (int64_t)sizeof(uint16_t),
+        panels * 64,
+    };
+    int64_t bytes = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        bytes += oct_ceil_div(parts[i], OCT_ARENA_ALIGN) * OCT_ARENA_ALIGN;
+    return bytes;
+}
+
+static float power_of_two(int exponent) /* -149 .. 127 */
+{
+    return exponent >= -126 ? oct_f32_from_bits((uint32_t)(exponent + 127) << 23)
+                            : oct_f32_from_bits(1u << (exponent + 149));
+}
+
+static uint8_t scale_byte(const oct_quantized_matrix *q, int64_t row, int64_t block)
+{
+    const int64_t at = q->k_contiguous
+                           ? (row * oct_ceil_div(q->k, OCT_GEMM_GROUP) + block / 2) * 2 + block % 2
+                           : (block / 2 * q->scale_ld + row) * 2 + block % 2;
+    return q->scales[at];
+}
+
+/* Copies the codes of one group of one panel as pairs: byte (p, r, j) of pairs[32][lanes][2] is
+ * element 2p+j of row r. Rows and k past the end are 00. */
+static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
+                         int64_t k, uint8_t *pairs)
+{
+    const int64_t rows = oct_min_i64(width, q->rows - row);
+    const int64_t kc = oct_min_i64(OCT_GEMM_GROUP, q->k - k);
+    if (rows < lanes || kc < OCT_GEMM_GROUP)
+        memset(pairs, 0, (size_t)(lanes * OCT_GEMM_GROUP));
+    if (q->k_contiguous) {
+        for (int64_t r = 0; r < rows; r++) {
+            const uint8_t *from = q->codes + (row + r) * q->ld + k;
+            for (int64_t i = 0; i < kc; i++)
+                pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[i];
+        }
+        return;
+    }
+    for (int64_t i = 0; i < kc; i++) {
+        const uint8_t *from = q->codes + (k + i) * q->ld + row;
+        for (int64_t r = 0; r < rows; r++)
+            pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[r];
+    }
+}
+
+/* What a group's rows need to become mantissas. */
+typedef struct group_units {
+    int16_t shift[2][OCT_GEMM_LANES]; /* m = x * 2^shift */
+    int exponent[OCT_GEMM_LANES];     /* of the unit */
+    bool used[OCT_GEMM_LANES];        /* the row has a non-zero element */
+} group_units;
+
+static int leading_zeros(uint32_t x) /* x > 0 */
+{
+    return __builtin_clz(x);
+}
+
+/* Section 3.1. exponents: of the two blocks of each row. */
+static void units_mxfp8(const oct_group_bounds *bounds, const int exponents[2][OCT_GEMM_LANES],
+                        group_units *units)
+{
+    for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
+        const uint32_t norm[2] = {bounds->norm[0][r], bounds->norm[1][r]};
+        units->used[r] = (norm[0] | norm[1]) != 0;
+        units->exponent[r] = 0;
+        units->shift[0][r] = units->shift[1][r] = 0;
+        if (!units->used[r])
+            continue;
+        int top = -128;
+        for (int j = 0; j < 2; j++)
+            if (norm[j] && exponents[j][r] > top)
+                top = exponents[j][r];
+        uint32_t sum = 0;
+        for (int j = 0; j < 2; j++) {
+            if (norm[j] == 0)
+                continue;
+            const int below = top - exponents[j][r];
+            const int right = 2 * below < 30 ? 2 * below : 30;
+            sum += (norm[j] + (1u << right) - 1) >> right;
+        }
+        const int room = (leading_zeros(16 * sum) - 1) >> 1;
+        const int up = room < 6 ? room : 6;
+        units->exponent[r] = top - up;
+        for (int j = 0; j < 2; j++)
+            units->shift[j][r] = (int16_t)(norm[j] ? up - (top - exponents[j][r]) : 0);
+    }
+}
+
+/* Section 3.2. */
+static void units_hif8(const oct_group_bounds *bounds, group_units *units)
+{
+    for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
+        units->used[r] = bounds->norm[0][r] != 0;
+        units->exponent[r] = 0;
+        if (units->used[r]) {
+            const int room = (leading_zeros(bounds->norm[0][r]) - 1) >> 1;
+            units->exponent[r] = bounds->top[r] - 6 - (room < 8 ? room : 8);
+        }
+        units->shift[0][r] = units->shift[1][r] = (int16_t)-units->exponent[r];
+    }
+}
+
+/* What packing one panel finds out. A cache line each, so that threads do not share one. */
+typedef struct panel_facts {
+    _Alignas(64) int64_t remainders;
+    int min_exponent, max_exponent;
+    bool nonfinite;
+} panel_facts;
+
+typedef struct pack_job {
+    const oct_gemm_kernels *kernels;
+    oct_panels *panels;
+    uint16_t *masks; /* [panels][groups][64][2]: rows with a remainder at this k */
+    panel_facts *facts;
+} pack_job;
+
+static void note_exponent(panel_facts *facts, int exponent)
+{
+    if (exponent < facts->min_exponent)
+        facts->min_exponent = exponent;
+    if (exponent > facts->max_exponent)
+        facts->max_exponent = exponent;
+}
+
+/* Packs 16 rows (or the 14 of a left panel) of one group. */
+static void pack_lanes(const pack_job *job, int64_t panel, int64_t group, int64_t lane,
+                       const uint8_t *pairs, int64_t stride, uint16_t *masks, panel_facts *facts)
+{
+    oct_panels *p = job->panels;
+    const oct_quantized_matrix *q = &p->source;
+    const oct_code_table *table = &job->kernels->tables[q->format];
+    const int64_t row = panel * p->width + lane;
+    const int64_t lanes = oct_min_i64(OCT_GEMM_LANES, p->width - lane);
+    oct_group_bounds bounds;
+    group_units units;
+    if (q->format == OCT_FORMAT_MXFP8) {
+        int exponents[2][OCT_GEMM_LANES] = {{0}};
+        job->kernels->bounds_mxfp8(table, pairs, stride, &bounds);
+        const int64_t blocks = oct_ceil_div(q->k, MX_BLOCK);
+        const int64_t rows = oct_min_i64(lanes, q->rows - row);
+        for (int j = 0; j < 2 && group * 2 + j < blocks; j++)
+            for (int64_t r = 0; r < rows; r++) {
+                const int byte = scale_byte(q, row + r, group * 2 + j);
+                bounds.nonfinite |= byte == 0xff;
+                exponents[j][r] = byte - 127;
+            }
+        units_mxfp8(&bounds, (const int(*)[OCT_GEMM_LANES])exponents, &units);
+    } else {
+        job->kernels->bounds_hif8(table, pairs, stride, &bounds);
+        units_hif8(&bounds, &units);
+    }
+    facts->nonfinite |= bounds.nonfinite;
+
+    float *unit = p->units + (panel * p->groups + group) * p->width + lane;
+    for (int64_t r = 0; r < lanes; r++) {
+        unit[r] = power_of_two(units.exponent[r]);
+        if (units.used[r])
+            note_exponent(facts, units.exponent[r]);
+    }
+    int16_t *out =
+        p->mantissas + ((panel * p->groups + group) * (OCT_GEMM_GROUP / 2) * p->width + lane) * 2;
+    if (!job->kernels->mantissas(table, pairs, stride,
+                                 (const int16_t(*)[OCT_GEMM_LANES])units.shift, lanes, out,
+                                 p->width * 2, masks))
+        return;
+    for (int64_t k = 0; k < OCT_GEMM_GROUP; k++)
+        for (uint32_t bits = masks[k * 2]; bits; bits &= bits - 1) {
+            const int r = __builtin_ctz(bits);
+            const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
+            facts->remainders++;
+            /* element = q * 2^exponent, and m = x * 2^shift in units of 2^unit */
+            note_exponent(facts, table->exponent[code & 0x7f] + units.shift[k / MX_BLOCK][r] +
+                                     units.exponent[r]);
+        }
+}
+
+static void pack_panel(void *arg, int64_t panel, int thread)
+{
+    (void)thread;
+    const pack_job *job = arg;
+    const oct_panels *p = job->panels;
+    const int64_t lanes = p->side == OCT_SIDE_LEFT ? OCT_GEMM_LANES : OCT_GEMM_NR;
+    panel_facts facts = {.min_exponent = INT16_MAX, .max_exponent = INT16_MIN};
+    for (int64_t g = 0; g < p->groups; g++) {
+        _Alignas(64) uint8_t pairs[OCT_GEMM_GROUP * OCT_GEMM_NR];
+        gather_pairs(&p->source, panel * p->width, p->width, lanes, g * OCT_GEMM_GROUP, pairs);
+        uint16_t *masks = job->masks + (panel * p->groups + g) * MASKS_PER_GROUP;
+        for (int64_t lane = 0; lane < lanes; lane += OCT_GEMM_LANES)
+            pack_lanes(job, panel, g, lane, pairs + lane * 2, lanes * 2,
+                       masks + lane / OCT_GEMM_LANES, &facts);
+    }
+    job->facts[panel] = facts;
+}
+
+static float element_value(const oct_panels *p, const oct_code_table *table, int64_t row, int64_t k)
+{
+    const oct_quantized_matrix *q = &p->source;
+    const float x = table->value[q->codes[q->k_contiguous ? row * q->ld + k : k * q->ld + row]];
+    if (q->format == OCT_FORMAT_HIF8)
+        return x;
+    return x * oct_e8m0_decode(scale_byte(q, row, k / MX_BLOCK));
+}
+
+/* Writes the remainders of one panel, k ascending. */
+static void list_panel(void *arg, int64_t panel, int thread)
+{
+    (void)thread;
+    const pack_job *job = arg;
+    oct_panels *p = job->panels;
+    if (job->facts[panel].remainders == 0)
+        return;
+    const oct_code_table *table = &job->kernels->tables[p->source.format];
+    const int halves = p->side == OCT_SIDE_LEFT ? 1 : 2;
+    oct_remainder *next = p->list + p->first[panel * p->chunks];
+    const uint16_t *masks = job->masks + panel * p->groups * MASKS_PER_GROUP;
+    uint64_t *bitmap = p->bitmaps + panel * p->chunks * BITMAP_WORDS;
+    for (int64_t k = 0; k < p->groups * OCT_GEMM_GROUP; k++)
+        for (int half = 0; half < halves; half++)
+            for (uint32_t bits = masks[k * 2 + half]; bits; bits &= bits - 1) {
+                const int r = half * OCT_GEMM_LANES + __builtin_ctz(bits);
+                *next++ = (oct_remainder){.value = element_value(p, table, panel * p->width + r, k),
+                                          .k = (uint16_t)(k % OCT_GEMM_CHUNK),
+                                          .row = (uint16_t)r};
+                bitmap[k / 64] |= UINT64_C(1) << (k % 64);
+            }
+}
+
+/* Counts per panel and chunk, as offsets into the list. */
+static void index_remainders(const pack_job *job)
+{
+    oct_panels *p = job->panels;
+    const int halves = p->side == OCT_SIDE_LEFT ? 1 : 2;
+    int64_t total = 0;
+    for (int64_t panel = 0; panel < p->panels; panel++) {
+        const uint16_t *masks = job->masks + panel * p->groups * MASKS_PER_GROUP;
+        for (int64_t chunk = 0; chunk < p->chunks; chunk++) {
+            p->first[panel * p->chunks + chunk] = total;
+            if (job->facts[panel].remainders == 0)
+                continue;
+            const int64_t end =
+                oct_min_i64((chunk + 1) * OCT_GEMM_CHUNK, p->groups * OCT_GEMM_GROUP);
+            for (int64_t k = chunk * OCT_GEMM_CHUNK; k < end; k++)
+                for (int half = 0; half < halves; half++)
+                    total += __builtin_popcount(masks[k * 2 + half]);
+        }
+    }
+    p->first[p->panels * p->chunks] = total;
+}
+
+static oct_status pack_into(const oct_exec *exec, oct_panels *p, oct_arena *arena, oct_err *err)
+{
+    pack_job job = {.kernels = &exec->kernels->gemm, .panels = p};
+    void *memory = NULL;
+    OCT_TRY(oct_arena_array(exec->scratch, p->panels * p->groups * MASKS_PER_GROUP,
+                            sizeof *job.masks, &memory, err));
+    job.masks = memory;
+    OCT_TRY(oct_arena_array(exec->scratch, p->panels, sizeof *job.facts, &memory, err));
+    job.facts = memory;
+    /* Right panels fill both columns of masks, left ones only the first. */
+    oct_parallel_for(exec->threads, p->panels, pack_panel, &job);
+
+    p->min_exponent = INT16_MAX;
+    p->max_exponent = INT16_MIN;
+    for (int64_t i = 0; i < p->panels; i++) {
+        p->remainders += job.facts[i].remainders;
+        p->nonfinite |= job.facts[i].nonfinite;
+        p->min_exponent = job.facts[i].min_exponent < p->min_exponent ? job.facts[i].min_exponent
+                                                                      : p->min_exponent;
+        p->max_exponent = job.facts[i].max_exponent > p->max_exponent ? job.facts[i].max_exponent
+                                                                      : p->max_exponent;
+    }
+    if (p->remainders == 0 || p->nonfinite ||
+        p->remainders > list_capacity(p->source.rows, p->source.k, p->side))
+        return OCT_OK;
+
+    index_remainders(&job);
+    OCT_TRY(oct_arena_array(arena, p->remainders, sizeof *p->list, &memory, err));
+    p->list = memory;
+    OCT_TRY(oct_arena_zalloc(
+        arena, (size_t)(p->panels * p->chunks * BITMAP_WORDS) * sizeof *p->bitmaps, &memory, err));
+    p->bitmaps = memory;
+    oct_parallel_for(exec->threads, p->panels, list_panel, &job);
+    return OCT_OK;
+}
+
+oct_status oct_pack(const oct_exec *exec, const oct_quantized_matrix *source, oct_side side,
+                    oct_arena *arena, oct_panels **out, oct_err *err)
+{
+    if (source->rows < 0 || source->k < 0)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot pack an operand of %lld x %lld, sizes >= 0 required",
+                        (long long)source->rows, (long long)source->k);
+    void *memory = NULL;
+    OCT_TRY(oct_arena_alloc(arena, sizeof(oct_panels), &memory, err));
+    oct_panels *p = memory;
+    *p = (oct_panels){.source = *source, .side = side, .width = side_width(side)};
+    p->panels = oct_ceil_div(source->rows, p->width);
+    p->groups = oct_ceil_div(source->k, OCT_GEMM_GROUP);
+    p->chunks = oct_ceil_div(source->k, OCT_GEMM_CHUNK);
+    OCT_TRY(oct_arena_array(arena, p->panels * p->groups * OCT_GEMM_GROUP * p->width,
+                            sizeof *p->mantissas, &memory, err));
+    p->mantissas = memory;
+    OCT_TRY(
+        oct_arena_array(arena, p->panels * p->groups * p->width, sizeof *p->units, &memory, err));
+    p->units = memory;
+    OCT_TRY(oct_arena_array(arena, p->panels * p->chunks + 1, sizeof *p->first, &memory, err));
+    p->first = memory;
+
+    const oct_arena_mark mark = oct_arena_save(exec->scratch);
+    const oct_status status = pack_into(exec, p, arena, err);
+    if (arena != exec->scratch)
+        oct_arena_rewind(exec->scratch, mark);
+    *out = p;
+    return status;
+}
+
+/* Section 5: whether the product goes through the FP32-FMA kernel. */
+static bool takes_fma(const oct_panels *left, const oct_panels *right)
+{
+    const int64_t m = left->source.rows, n = right->source.rows, k = left->source.k;
+    return left->nonfinite || right->nonfinite ||
+           left->min_exponent + right->min_exponent < MIN_EXPONENT ||
+           left->max_exponent + right->max_exponent > MAX_EXPONENT ||
+           LEFT_COST * left->remainders * n + RIGHT_COST * right->remainders * m > k * m * n;
+}
+
+typedef struct integer_job {
+    const oct_gemm_kernels *kernels;
+    const oct_panels *left, *right;
+} integer_job;
+
+/* Remainder times remainder, k ascending, into d[column][row]. */
+static void cross_products(const oct_panels *left, const oct_panels *right, int64_t i, int64_t j,
+                           int64_t chunk, float *d)
+{
+    const int64_t at_left = i * left->chunks + chunk, at_right = j * right->chunks + chunk;
+    const oct_remainder *x = left->list + left->first[at_left];
+    const oct_remainder *x_end = left->list + left->first[at_left + 1];
+    const oct_remainder *y = right->list + right->first[at_right];
+    const oct_remainder *y_end = right->list + right->first[at_right + 1];
+    for (int64_t w = 0; w < BITMAP_WORDS; w++) {
+        uint64_t both =
+            left->bitmaps[at_left * BITMAP_WORDS + w] & right->bitmaps[at_right * BITMAP_WORDS + w];
+        for (; both; both &= both - 1) {
+            const int64_t k = w * 64 + __builtin_ctzll(both);
+            while (x->k < k)
+                x++;
+            while (y->k < k)
+                y++;
+            for (; y < y_end && y->k == k; y++)
+                for (const oct_remainder *z = x; z < x_end && z->k == k; z++) {
+                    float *target = d + y->row * OCT_GEMM_LANES + z->row;
+                    *target = fmaf(z->value, y->value, *target);
+                }
+        }
+    }
+}
+
+/* Section 4: one chunk of one tile. */
+static void integer_add(const void *arg, int64_t i, int64_t j, int64_t chunk, float *c)
+{
+    const integer_job *job = arg;
+    const oct_panels *left = job->left, *right = job->right;
+    const int64_t g = chunk * GROUPS_PER_CHUNK;
+    const int64_t groups = oct_min_i64(left->groups - g, GROUPS_PER_CHUNK);
+    const int64_t at_left = i * left->groups + g, at_right = j * right->groups + g;
+    const int16_t *a = left->mantissas + at_left * OCT_GEMM_GROUP * OCT_GEMM_MR;
+    const int16_t *b = right->mantissas + at_right * OCT_GEMM_GROUP * OCT_GEMM_NR;
+    const float *a_unit = left->units + at_left * OCT_GEMM_MR;
+    const float *b_unit = right->units + at_right * OCT_GEMM_NR;
+    job->kernels->integer_tile(groups, a, b, a_unit, b_unit, c);
+
+    if (left->list) {
+        const int64_t *first = left->first + i * left->chunks + chunk;
+        if (first[1] > first[0])
+            job->kernels->left_remainders(left->list + first[0], first[1] - first[0], b, b_unit, c);
+    }
+    if (!right->list)
+        return;
+    const int64_t *first = right->first + j * right->chunks + chunk;
+    if (first[1] == first[0])
+        return;
+    _Alignas(64) float d[OCT_GEMM_NR * OCT_GEMM_LANES] = {0};
+    job->kernels->right_remainders(right->list + first[0], first[1] - first[0], a, a_unit, d);
+    if (left->list)
+        cross_products(left, right, i, j, chunk, d);
+    for (int64_t row = 0; row < OCT_GEMM_MR; row++)
+        for (int64_t col = 0; col < OCT_GEMM_NR; col++)
+            c[row * OCT_GEMM_NR + col] += d[col * OCT_GEMM_LANES + row];
+}
+
+static oct_fma_source fma_source(const oct_panels *p)
+{
+    return (oct_fma_source){.rows = p->source.rows, .k = p->source.k, .codes = &p->source};
+}
+
+oct_status oct_block_integer_gemm(const oct_exec *exec, const oct_panels *left,
+                                  const oct_panels *right, const oct_gemm_out *out, bool *used_fma,
+                                  oct_err *err)
+{
+    if (left->side != OCT_SIDE_LEFT || right->side != OCT_SIDE_RIGHT)
+        return OCT_FAIL(
+            err, OCT_E_API,
+            "cannot multiply packed operands: sides are swapped, left and right required");
+    if (out->store == OCT_GEMM_CONTINUE)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot continue a block-integer product: STORE or FOLD required");
+    if (left->source.k != right->source.k || left->source.format != right->source.format)
+        return OCT_FAIL(
+            err, OCT_E_SHAPE,
+            "cannot multiply packed operands: k %lld and %lld, formats %d and %d, equal "
+            "ones required",
+            (long long)left->source.k, (long long)right->source.k, (int)left->source.format,
+            (int)right->source.format);
+    OCT_TRY(oct_gemm_out_check(out, right->source.rows, err));
+    const oct_gemm_finish finish = {.out = out,
+                                    .scaled = left->source.format == OCT_FORMAT_HIF8,
+                                    .left_scale = left->source.scale,
+                                    .right_scale = right->source.scale};
+    const bool fma = takes_fma(left, right);
+    if (used_fma)
+        *used_fma = fma;
+    if (fma) {
+        const oct_fma_source a = fma_source(left), b = fma_source(right);
+        return oct_fma_product(exec, &a, &b, &finish, err);
+    }
+    const integer_job job = {.kernels = &exec->kernels->gemm, .left = left, .right = right};
+    const oct_gemm_blocks blocks = {.finish = &finish,
+                                    .rows = left->source.rows,
+                                    .cols = right->source.rows,
+                                    .row_panels = left->panels,
+                                    .col_panels = right->panels,
+                                    .chunks = left->chunks,
+                                    .add = integer_add,
+                                    .arg = &job};
+    return oct_gemm_blocks_run(exec, &blocks, err);
+}

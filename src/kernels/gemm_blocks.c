@@ -1,0 +1,80 @@
+#include "kernels/gemm_blocks.h"
+
+#include <string.h>
+
+#include "base/size.h"
+#include "base/threads.h"
+
+/* Panels of an item: 8 left panels of one chunk (0.46 MB) and one right panel stay in L2. */
+enum { ITEM_ROW_PANELS = 8, ITEM_COL_PANELS = 8 };
+
+typedef struct run {
+    const oct_gemm_blocks *blocks;
+    const oct_gemm_kernels *kernels;
+    int64_t row_items, col_item_panels;
+    float *tiles; /* [threads][ITEM_ROW_PANELS * ITEM_COL_PANELS][OCT_GEMM_TILE] */
+} run;
+
+static void start_tile(const oct_gemm_out *out, int64_t row, int64_t rows, int64_t col,
+                       int64_t cols, float *c)
+{
+    memset(c, 0, OCT_GEMM_TILE * sizeof *c);
+    if (out->store != OCT_GEMM_CONTINUE)
+        return;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(c + i * OCT_GEMM_NR, (const float *)out->data + (row + i) * out->ld + col,
+               (size_t)cols * sizeof *c);
+}
+
+static void run_item(void *arg, int64_t item, int thread)
+{
+    const run *r = arg;
+    const oct_gemm_blocks *b = r->blocks;
+    const oct_gemm_out *out = b->finish->out;
+    const int64_t i0 = b->row_panel + item % r->row_items * ITEM_ROW_PANELS;
+    const int64_t i1 = oct_min_i64(i0 + ITEM_ROW_PANELS, b->row_panel + b->row_panels);
+    const int64_t j0 = b->col_panel + item / r->row_items * r->col_item_panels;
+    const int64_t j1 = oct_min_i64(j0 + r->col_item_panels, b->col_panel + b->col_panels);
+    float *tiles = r->tiles + (int64_t)thread * ITEM_ROW_PANELS * ITEM_COL_PANELS * OCT_GEMM_TILE;
+
+    /* K = 0 still starts and finishes every tile. */
+    const int64_t rounds = oct_max_i64(b->chunks, 1);
+    for (int64_t chunk = 0; chunk < rounds; chunk++) {
+        float *c = tiles;
+        for (int64_t j = j0; j < j1; j++) {
+            const int64_t col = j * OCT_GEMM_NR;
+            const int64_t cols = oct_min_i64(b->cols - col, OCT_GEMM_NR);
+            for (int64_t i = i0; i < i1; i++, c += OCT_GEMM_TILE) {
+                const int64_t row = i * OCT_GEMM_MR;
+                const int64_t rows = oct_min_i64(b->rows - row, OCT_GEMM_MR);
+                if (chunk == 0)
+                    start_tile(out, row, rows, col, cols, c);
+                if (chunk < b->chunks)
+                    b->add(b->arg, i, j, chunk, c);
+                if (chunk == rounds - 1)
+                    r->kernels->finish_tile(b->finish, c, row, rows, col, cols);
+            }
+        }
+    }
+}
+
+oct_status oct_gemm_blocks_run(const oct_exec *exec, const oct_gemm_blocks *blocks, oct_err *err)
+{
+    run r = {.blocks = blocks, .kernels = &exec->kernels->gemm};
+    r.row_items = oct_ceil_div(blocks->row_panels, ITEM_ROW_PANELS);
+    /* Narrower items where the product is too small to feed every thread. */
+    const int64_t per_thread =
+        oct_ceil_div(r.row_items * blocks->col_panels, 2 * (int64_t)exec->threads);
+    r.col_item_panels = oct_max_i64(1, oct_min_i64(ITEM_COL_PANELS, per_thread));
+    const int64_t items = r.row_items * oct_ceil_div(blocks->col_panels, r.col_item_panels);
+
+    const oct_arena_mark mark = oct_arena_save(exec->scratch);
+    void *tiles = NULL;
+    OCT_TRY(oct_arena_array(exec->scratch,
+                            (int64_t)exec->threads * ITEM_ROW_PANELS * ITEM_COL_PANELS,
+                            OCT_GEMM_TILE * sizeof *r.tiles, &tiles, err));
+    r.tiles = tiles;
+    oct_parallel_for(exec->threads, items, run_item, &r);
+    oct_arena_rewind(exec->scratch, mark);
+    return OCT_OK;
+}

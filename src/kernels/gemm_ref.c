@@ -1,0 +1,203 @@
+/* The inner loops of both products in scalar C: what every other version must reproduce bit for
+ * bit. */
+#include "kernels/gemm_blocks.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "numeric/bf16.h"
+#include "numeric/e8m0.h"
+
+static float source_element(const oct_fma_source *s, const oct_code_table *table, int64_t r,
+                            int64_t i)
+{
+    if (!s->codes) {
+        const int64_t at = s->k_contiguous ? r * s->ld + i : i * s->ld + r;
+        if (s->dtype == OCT_DTYPE_F32)
+            return ((const float *)s->data)[at];
+        return oct_bf16_to_f32(((const uint16_t *)s->data)[at]);
+    }
+    const oct_quantized_matrix *q = s->codes;
+    const float x = table->value[q->codes[q->k_contiguous ? r * q->ld + i : i * q->ld + r]];
+    if (!q->scales)
+        return x;
+    const int64_t b = i / 32;
+    const int64_t at = q->k_contiguous ? (r * ((q->k + 63) / 64) + b / 2) * 2 + b % 2
+                                       : (b / 2 * q->scale_ld + r) * 2 + b % 2;
+    return x * oct_e8m0_decode(q->scales[at]);
+}
+
+static void fma_pack(const oct_fma_source *source, const oct_code_table *table, int64_t row,
+                     int64_t width, int64_t k, int64_t kc, float *panel)
+{
+    for (int64_t i = 0; i < kc; i++)
+        for (int64_t r = 0; r < width; r++)
+            panel[i * width + r] =
+                row + r < source->rows ? source_element(source, table, row + r, k + i) : 0.0f;
+}
+
+static void fma_tile(int64_t kc, const float *a, const float *b, float *c)
+{
+    for (int64_t k = 0; k < kc; k++)
+        for (int64_t i = 0; i < OCT_GEMM_MR; i++)
+            for (int64_t j = 0; j < OCT_GEMM_NR; j++)
+                c[i * OCT_GEMM_NR + j] =
+                    fmaf(a[k * OCT_GEMM_MR + i], b[k * OCT_GEMM_NR + j], c[i * OCT_GEMM_NR + j]);
+}
+
+static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                         oct_group_bounds *bounds)
+{
+    memset(bounds, 0, sizeof *bounds);
+    for (int64_t k = 0; k < OCT_GEMM_GROUP; k++)
+        for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
+            const uint8_t magnitude = pairs[k / 2 * stride + 2 * r + k % 2] & 0x7f;
+            const uint32_t n = table->bound[magnitude];
+            bounds->norm[k / 32][r] += n * n;
+            bounds->nonfinite |= magnitude == 0x7f;
+        }
+}
+
+static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                        oct_group_bounds *bounds)
+{
+    memset(bounds, 0, sizeof *bounds);
+    for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
+        int top = -128;
+        for (int64_t k = 0; k < OCT_GEMM_GROUP; k++) {
+            const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
+            const int exponent = table->exponent[code & 0x7f] + 3;
+            if (table->mantissa[code & 0x7f] && exponent > top)
+                top = exponent;
+            bounds->nonfinite |= code == 0x80 || (code & 0x7f) == 0x6f;
+        }
+        bounds->top[r] = top;
+        for (int64_t k = 0; k < OCT_GEMM_GROUP; k++) {
+            const uint8_t magnitude = pairs[k / 2 * stride + 2 * r + k % 2] & 0x7f;
+            const uint32_t q = table->mantissa[magnitude];
+            if (q == 0)
+                continue;
+            /* n = ceil(|x| * 2^(6 - top)), |x| = q * 2^(exponent of the top bit - 3). */
+            const int below = top - (table->exponent[magnitude] + 3); /* >= 0 */
+            const int right = below < 24 ? below : 24;
+            const uint32_t n = ((q << 3) + (1u << right) - 1) >> right;
+            bounds->norm[0][r] += n * n;
+        }
+    }
+}
+
+static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint16_t *remainders)
+{
+    bool any = false;
+    for (int64_t k = 0; k < OCT_GEMM_GROUP; k++) {
+        uint16_t bits = 0;
+        for (int64_t r = 0; r < lanes; r++) {
+            const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
+            const int32_t q = table->mantissa[code & 0x7f];
+            const int left = table->exponent[code & 0x7f] + shift[k / 32][r];
+            int32_t m = 0;
+            if (q != 0) {
+                if (left >= 0)
+                    m = q << left;
+                else if (left > -4 && (q & ((1 << -left) - 1)) == 0)
+                    m = q >> -left;
+                else
+                    bits = (uint16_t)(bits | 1u << r);
+            }
+            out[k / 2 * out_stride + 2 * r + k % 2] = (int16_t)(code & 0x80 ? -m : m);
+        }
+        remainders[k * 2] = bits;
+        any |= bits != 0;
+    }
+    return any;
+}
+
+static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, const float *a_unit,
+                         const float *b_unit, float *c)
+{
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t i = 0; i < OCT_GEMM_MR; i++)
+            for (int64_t j = 0; j < OCT_GEMM_NR; j++) {
+                uint32_t dot = 0; /* sums may pass through values outside int32, the end does not */
+                for (int64_t p = g * 32; p < g * 32 + 32; p++) {
+                    const int16_t *x = a + (p * OCT_GEMM_MR + i) * 2;
+                    const int16_t *y = b + (p * OCT_GEMM_NR + j) * 2;
+                    dot += (uint32_t)(x[0] * y[0]);
+                    dot += (uint32_t)(x[1] * y[1]);
+                }
+                const float unit = a_unit[g * OCT_GEMM_MR + i] * b_unit[g * OCT_GEMM_NR + j];
+                float *out = c + i * OCT_GEMM_NR + j;
+                *out = fmaf((float)(int32_t)dot, unit, *out);
+            }
+}
+
+static void left_remainders(const oct_remainder *list, int64_t count, const int16_t *b,
+                            const float *b_unit, float *c)
+{
+    for (int64_t e = 0; e < count; e++) {
+        const int64_t k = list[e].k;
+        float *row = c + list[e].row * OCT_GEMM_NR;
+        for (int64_t j = 0; j < OCT_GEMM_NR; j++) {
+            const float m = (float)b[(k / 2 * OCT_GEMM_NR + j) * 2 + k % 2];
+            row[j] = fmaf(m, list[e].value * b_unit[k / OCT_GEMM_GROUP * OCT_GEMM_NR + j], row[j]);
+        }
+    }
+}
+
+static void right_remainders(const oct_remainder *list, int64_t count, const int16_t *a,
+                             const float *a_unit, float *d)
+{
+    for (int64_t e = 0; e < count; e++) {
+        const int64_t k = list[e].k;
+        float *row = d + list[e].row * OCT_GEMM_LANES;
+        for (int64_t i = 0; i < OCT_GEMM_MR; i++) {
+            const float m = (float)a[(k / 2 * OCT_GEMM_MR + i) * 2 + k % 2];
+            row[i] = fmaf(m, list[e].value * a_unit[k / OCT_GEMM_GROUP * OCT_GEMM_MR + i], row[i]);
+        }
+    }
+}
+
+/* One NaN for all: which payload survives an FMA depends on its operand order. */
+static float canonical(float c)
+{
+    return isnan(c) ? oct_f32_from_bits(0x7fc00000u) : c;
+}
+
+static void finish_tile(const oct_gemm_finish *finish, const float *c, int64_t row, int64_t rows,
+                        int64_t col, int64_t cols)
+{
+    const oct_gemm_out *out = finish->out;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            float y = c[i * OCT_GEMM_NR + j];
+            const int64_t at = (row + i) * out->ld + col + j;
+            if (finish->scaled)
+                y = (y * finish->left_scale) * finish->right_scale;
+            if (out->bias)
+                y += out->bias[col + j];
+            y = canonical(y);
+            if (out->dtype == OCT_DTYPE_BF16) {
+                ((uint16_t *)out->data)[at] = oct_bf16_from_f32(y);
+                continue;
+            }
+            float *target = (float *)out->data + at;
+            if (out->round_bf16)
+                y = oct_bf16_round(y);
+            *target = out->store == OCT_GEMM_FOLD ? canonical(*target + y) : y;
+        }
+}
+
+void oct_gemm_kernels_ref(oct_gemm_kernels *kernels)
+{
+    kernels->fma_pack = fma_pack;
+    kernels->fma_tile = fma_tile;
+    kernels->bounds_mxfp8 = bounds_mxfp8;
+    kernels->bounds_hif8 = bounds_hif8;
+    kernels->mantissas = mantissas;
+    kernels->integer_tile = integer_tile;
+    kernels->left_remainders = left_remainders;
+    kernels->right_remainders = right_remainders;
+    kernels->finish_tile = finish_tile;
+}

@@ -1,0 +1,216 @@
+/* What the tests of both products share: random numbers, executors, outputs with canaries and an
+ * epilogue of their own. */
+#ifndef GEMM_FIXTURE_H
+#define GEMM_FIXTURE_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/exec.h"
+#include "numeric/bf16.h"
+
+static uint64_t fixture_state = 1;
+
+static uint32_t random_bits(void)
+{
+    fixture_state += 0x9e3779b97f4a7c15u;
+    uint64_t z = fixture_state;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)(z >> 32);
+}
+
+static int64_t random_below(int64_t n)
+{
+    return (int64_t)(random_bits() % (uint64_t)n);
+}
+
+static double random_normal(void)
+{
+    const double u = (random_bits() + 0.5) / 4294967296.0, v = random_bits() / 4294967296.0;
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
+
+typedef struct fixture_exec {
+    oct_kernels kernels;
+    oct_arena scratch;
+    oct_exec exec;
+} fixture_exec;
+
+static fixture_exec *exec_new(oct_isa isa, int threads)
+{
+    fixture_exec *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    oct_kernels_init(&f->kernels, isa);
+    oct_arena_init(&f->scratch, "scratch");
+    f->exec = (oct_exec){.kernels = &f->kernels, .threads = threads, .scratch = &f->scratch};
+    return f;
+}
+
+static void exec_free(fixture_exec *f)
+{
+    assert_int_equal(f->scratch.used_bytes, 0);
+    oct_arena_release(&f->scratch);
+    free(f);
+}
+
+/* The executors every test runs on: ref on 1 and 2 threads, then the best of this CPU. */
+enum { EXECS = 4 };
+
+static void execs_open(fixture_exec *execs[EXECS])
+{
+    for (int i = 0; i < EXECS; i++)
+        execs[i] = exec_new(i < 2 ? OCT_ISA_REF : oct_cpu_isa(), 1 + i % 2);
+}
+
+static void execs_close(fixture_exec *execs[EXECS])
+{
+    for (int i = 0; i < EXECS; i++)
+        exec_free(execs[i]);
+}
+
+/* An output matrix inside a larger buffer; everything around it must survive. */
+typedef struct fixture_out {
+    oct_gemm_out out;
+    int64_t rows, cols;
+    size_t bytes;
+    unsigned char *buffer, *before;
+    float *bias;
+} fixture_out;
+
+static void out_random(fixture_out *f, int64_t rows, int64_t cols, bool may_continue)
+{
+    memset(f, 0, sizeof *f);
+    f->rows = rows;
+    f->cols = cols;
+    f->out.ld = cols + random_below(5);
+    switch (random_below(may_continue ? 6 : 5)) {
+    case 0:
+        f->out.dtype = OCT_DTYPE_BF16;
+        break;
+    case 1:
+        f->out.round_bf16 = true;
+        break;
+    case 2:
+        f->out.store = OCT_GEMM_FOLD;
+        break;
+    case 3:
+        f->out.store = OCT_GEMM_FOLD;
+        f->out.round_bf16 = true;
+        break;
+    case 5:
+        f->out.store = OCT_GEMM_CONTINUE;
+        break;
+    default:
+        break;
+    }
+    const size_t width = f->out.dtype == OCT_DTYPE_BF16 ? 2 : 4;
+    const size_t lead = width * (size_t)(8 + random_below(16));
+    f->bytes = lead + width * (size_t)(rows * f->out.ld) + 64;
+    f->buffer = malloc(f->bytes);
+    f->before = malloc(f->bytes);
+    assert_non_null(f->buffer);
+    assert_non_null(f->before);
+    for (size_t i = 0; i < f->bytes; i++)
+        f->before[i] = (unsigned char)random_bits();
+    f->out.data = f->buffer + lead;
+    if (f->out.dtype == OCT_DTYPE_F32)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++) {
+                const float x = (float)random_normal();
+                memcpy(f->before + lead + (size_t)(i * f->out.ld + j) * 4, &x, 4);
+            }
+    if (random_below(2)) {
+        f->bias = malloc((size_t)cols * sizeof(float) + 1);
+        assert_non_null(f->bias);
+        for (int64_t j = 0; j < cols; j++)
+            f->bias[j] = (float)random_normal();
+        f->out.bias = f->bias;
+    }
+}
+
+static void out_free(fixture_out *f)
+{
+    free(f->buffer);
+    free(f->before);
+    free(f->bias);
+}
+
+static void out_reset(fixture_out *f)
+{
+    memcpy(f->buffer, f->before, f->bytes);
+}
+
+static const unsigned char *out_before(const fixture_out *f)
+{
+    return f->before + ((const unsigned char *)f->out.data - f->buffer);
+}
+
+/* FP32 value in C before the product, for chains that start there. */
+static float out_start(const fixture_out *f, int64_t i, int64_t j)
+{
+    float x = 0.0f;
+    if (f->out.store == OCT_GEMM_CONTINUE)
+        memcpy(&x, out_before(f) + (size_t)(i * f->out.ld + j) * 4, 4);
+    return x;
+}
+
+static float one_nan(float x)
+{
+    return x != x ? oct_f32_from_bits(0x7fc00000u) : x;
+}
+
+/* Compares C with the finished values of `sums` [rows][cols], and everything else with what was
+ * there before. */
+static void out_check(const fixture_out *f, const float *sums)
+{
+    const size_t width = f->out.dtype == OCT_DTYPE_BF16 ? 2 : 4;
+    unsigned char *expected = malloc(f->bytes);
+    assert_non_null(expected);
+    memcpy(expected, f->before, f->bytes);
+    unsigned char *base = expected + ((const unsigned char *)f->out.data - f->buffer);
+    for (int64_t i = 0; i < f->rows; i++)
+        for (int64_t j = 0; j < f->cols; j++) {
+            float y = sums[i * f->cols + j];
+            unsigned char *at = base + (size_t)(i * f->out.ld + j) * width;
+            if (f->bias)
+                y = y + f->bias[j];
+            y = one_nan(y);
+            if (f->out.round_bf16)
+                y = oct_bf16_round(y);
+            if (f->out.store == OCT_GEMM_FOLD) {
+                float old;
+                memcpy(&old, at, 4);
+                y = one_nan(old + y);
+            }
+            if (width == 2) {
+                const uint16_t h = oct_bf16_from_f32(y);
+                memcpy(at, &h, 2);
+            } else {
+                memcpy(at, &y, 4);
+            }
+        }
+    for (int64_t i = 0; i < f->rows; i++)
+        for (int64_t j = 0; j < f->cols; j++) {
+            const size_t at = (size_t)(base - expected) + (size_t)(i * f->out.ld + j) * width;
+            if (memcmp(expected + at, f->buffer + at, width) != 0) {
+                uint32_t want = 0, got = 0;
+                memcpy(&want, expected + at, width);
+                memcpy(&got, f->buffer + at, width);
+                fail_msg("C[%lld][%lld] = %08x, %08x required", (long long)i, (long long)j, got,
+                         want);
+            }
+        }
+    assert_memory_equal(expected, f->buffer, f->bytes); /* canaries */
+    free(expected);
+}
+
+#endif

@@ -1,0 +1,226 @@
+/* The FP32-FMA product against a chain of fmaf in test code. */
+#include "gemm_fixture.h"
+
+typedef struct dense {
+    oct_matrix matrix;
+    void *buffer;
+} dense;
+
+static dense dense_random(int64_t rows, int64_t cols, bool special)
+{
+    dense d = {.matrix = {.dtype = random_below(2) ? OCT_DTYPE_BF16 : OCT_DTYPE_F32,
+                          .rows = rows,
+                          .cols = cols,
+                          .ld = cols + random_below(4)}};
+    const size_t width = d.matrix.dtype == OCT_DTYPE_BF16 ? 2 : 4;
+    const size_t lead = width * (size_t)random_below(5);
+    d.buffer = malloc(lead + width * (size_t)(rows * d.matrix.ld) + 1);
+    assert_non_null(d.buffer);
+    unsigned char *at = (unsigned char *)d.buffer + lead;
+    d.matrix.data = at;
+    for (int64_t i = 0; i < rows * d.matrix.ld; i++) {
+        float x = (float)random_normal();
+        if (special && random_below(40) == 0) {
+            static const uint32_t odd[] = {0x7f800000u, 0xff800000u, 0x7fc12345u,
+                                           0xffc00001u, 0x00000000u, 0x80000000u,
+                                           0x00010000u, 0x80700000u, 0x7f7f0000u};
+            x = oct_f32_from_bits(odd[random_below((int64_t)(sizeof odd / sizeof odd[0]))]);
+        }
+        if (i % d.matrix.ld >= cols)
+            x = NAN; /* never read */
+        const uint16_t h = oct_bf16_from_f32(x);
+        memcpy(at + (size_t)i * width, width == 2 ? (const void *)&h : (const void *)&x, width);
+    }
+    return d;
+}
+
+static float dense_at(const oct_matrix *m, int64_t row, int64_t col)
+{
+    if (m->dtype == OCT_DTYPE_F32)
+        return ((const float *)m->data)[row * m->ld + col];
+    return oct_bf16_to_f32(((const uint16_t *)m->data)[row * m->ld + col]);
+}
+
+static void check_product(fixture_exec *execs[EXECS], int64_t m, int64_t n, int64_t k,
+                          oct_layout layout, bool special)
+{
+    const bool tn = layout == OCT_LAYOUT_TN, nt = layout == OCT_LAYOUT_NT;
+    dense a = dense_random(tn ? k : m, tn ? m : k, special);
+    dense b = dense_random(nt ? n : k, nt ? k : n, special);
+    fixture_out c;
+    out_random(&c, m, n, true);
+    float *sums = malloc((size_t)(m * n) * sizeof *sums + 1);
+    assert_non_null(sums);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            float sum = out_start(&c, i, j);
+            for (int64_t l = 0; l < k; l++)
+                sum = fmaf(tn ? dense_at(&a.matrix, l, i) : dense_at(&a.matrix, i, l),
+                           nt ? dense_at(&b.matrix, j, l) : dense_at(&b.matrix, l, j), sum);
+            sums[i * n + j] = sum;
+        }
+    for (int e = 0; e < EXECS; e++) {
+        out_reset(&c);
+        oct_err err = {0};
+        assert_int_equal(oct_gemm(&execs[e]->exec, &a.matrix, &b.matrix, layout, &c.out, &err),
+                         OCT_OK);
+        out_check(&c, sums);
+    }
+    free(sums);
+    out_free(&c);
+    free(a.buffer);
+    free(b.buffer);
+}
+
+static void gemm__random_sizes__equals_the_chain(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    for (int i = 0; i < 60; i++)
+        check_product(execs, 1 + random_below(130), 1 + random_below(130), 1 + random_below(130),
+                      (oct_layout)(i % 3), false);
+    execs_close(execs);
+}
+
+static void gemm__nonfinite_and_tiny_elements__equals_the_chain(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    for (int i = 0; i < 30; i++)
+        check_product(execs, 1 + random_below(50), 1 + random_below(50), 1 + random_below(20),
+                      (oct_layout)(i % 3), true);
+    execs_close(execs);
+}
+
+static void gemm__k_beyond_a_chunk__continues_the_chain(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    for (int i = 0; i < 3; i++) {
+        check_product(execs, 3, 35, 1025, (oct_layout)i, false);
+        check_product(execs, 1, 1, 4099, (oct_layout)i, false);
+    }
+    execs_close(execs);
+}
+
+static void gemm__more_panels_than_an_item__fills_all(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    check_product(execs, 14 * 9 + 1, 32 * 17 + 3, 7, OCT_LAYOUT_NT, false);
+    execs_close(execs);
+}
+
+static void gemm__empty_sizes__gives_zero_or_nothing(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    for (int i = 0; i < 12; i++)
+        check_product(execs, 1 + random_below(20), 1 + random_below(40), 0, (oct_layout)(i % 3),
+                      false);
+    for (int i = 0; i < 3; i++) {
+        check_product(execs, 0, 5, 3, (oct_layout)i, false);
+        check_product(execs, 5, 0, 3, (oct_layout)i, false);
+    }
+    execs_close(execs);
+}
+
+static void gemm__bad_arguments__are_refused(void **state)
+{
+    (void)state;
+    fixture_exec *f = exec_new(OCT_ISA_REF, 1);
+    float data[16] = {0};
+    const oct_matrix a = {data, OCT_DTYPE_F32, 2, 3, 3}, b = {data, OCT_DTYPE_F32, 2, 2, 2};
+    const oct_matrix u8 = {data, OCT_DTYPE_U8, 3, 2, 2};
+    const oct_matrix good = {data, OCT_DTYPE_F32, 3, 2, 2};
+    oct_gemm_out out = {.data = data, .ld = 2, .dtype = OCT_DTYPE_F32};
+    oct_err err = {0};
+    assert_int_equal(oct_gemm(&f->exec, &a, &b, OCT_LAYOUT_NN, &out, &err), OCT_E_SHAPE);
+    assert_int_equal(oct_gemm(&f->exec, &a, &u8, OCT_LAYOUT_NN, &out, &err), OCT_E_SHAPE);
+    out.dtype = OCT_DTYPE_BF16;
+    out.store = OCT_GEMM_FOLD;
+    assert_int_equal(oct_gemm(&f->exec, &a, &good, OCT_LAYOUT_NN, &out, &err), OCT_E_SHAPE);
+    out.dtype = OCT_DTYPE_F32;
+    out.store = OCT_GEMM_CONTINUE;
+    out.round_bf16 = true;
+    assert_int_equal(oct_gemm(&f->exec, &a, &good, OCT_LAYOUT_NN, &out, &err), OCT_E_API);
+    out.round_bf16 = false;
+    out.ld = 1;
+    assert_int_equal(oct_gemm(&f->exec, &a, &good, OCT_LAYOUT_NN, &out, &err), OCT_E_SHAPE);
+    exec_free(f);
+}
+
+static void gemm_grouped__ragged_groups__equals_products_of_groups(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    const int64_t ends[] = {0, 3, 3, 40, 57};
+    const oct_groups groups = {5, ends};
+    const int64_t s = 57, n = 33, k = 21;
+    for (int layout = 0; layout < 3; layout++) {
+        const bool tn = layout == OCT_LAYOUT_TN, nt = layout == OCT_LAYOUT_NT;
+        dense a = dense_random(s, k, false);
+        dense b = dense_random(tn ? s : 5 * (nt ? n : k), nt ? k : n, false);
+        const int64_t c_rows = tn ? 5 * k : s;
+        fixture_out c;
+        out_random(&c, c_rows, n, true);
+        float *sums = calloc((size_t)(c_rows * n), sizeof *sums);
+        assert_non_null(sums);
+        for (int64_t i = 0; i < c_rows; i++)
+            for (int64_t j = 0; j < n; j++) {
+                float sum = out_start(&c, i, j);
+                int64_t g = tn ? i / k : 0;
+                while (!tn && ends[g] <= i)
+                    g++;
+                const int64_t begin = g ? ends[g - 1] : 0;
+                if (tn)
+                    for (int64_t l = begin; l < ends[g]; l++)
+                        sum = fmaf(dense_at(&a.matrix, l, i % k), dense_at(&b.matrix, l, j), sum);
+                else
+                    for (int64_t l = 0; l < k; l++)
+                        sum = fmaf(dense_at(&a.matrix, i, l),
+                                   nt ? dense_at(&b.matrix, g * n + j, l)
+                                      : dense_at(&b.matrix, g * k + l, j),
+                                   sum);
+                sums[i * n + j] = sum;
+            }
+        for (int e = 0; e < EXECS; e++) {
+            out_reset(&c);
+            oct_err err = {0};
+            assert_int_equal(oct_gemm_grouped(&execs[e]->exec, &a.matrix, &b.matrix, &groups,
+                                              (oct_layout)layout, &c.out, &err),
+                             OCT_OK);
+            out_check(&c, sums);
+        }
+        const oct_groups wrong = {4, ends};
+        oct_err err = {0};
+        assert_int_equal(oct_gemm_grouped(&execs[0]->exec, &a.matrix, &b.matrix, &wrong,
+                                          (oct_layout)layout, &c.out, &err),
+                         OCT_E_SHAPE);
+        free(sums);
+        out_free(&c);
+        free(a.buffer);
+        free(b.buffer);
+    }
+    execs_close(execs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gemm__random_sizes__equals_the_chain),
+        cmocka_unit_test(gemm__nonfinite_and_tiny_elements__equals_the_chain),
+        cmocka_unit_test(gemm__k_beyond_a_chunk__continues_the_chain),
+        cmocka_unit_test(gemm__more_panels_than_an_item__fills_all),
+        cmocka_unit_test(gemm__empty_sizes__gives_zero_or_nothing),
+        cmocka_unit_test(gemm__bad_arguments__are_refused),
+        cmocka_unit_test(gemm_grouped__ragged_groups__equals_products_of_groups),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
