@@ -64,6 +64,9 @@ struct oct_low_precision_format {
     void (*select)(const struct oct_weight_storage *weight, oct_orientation orientation,
                    oct_operand *out);
 
+    /* dtype and shape that the scales of an operand must have; looks at data, orientation,
+     * transposed and groups. */
+    oct_tensor (*scale_layout)(const oct_operand *operand);
     /* One slice as the kernels take it. */
     oct_quantized_matrix (*matrix)(const oct_operand *operand, const oct_operand_slice *slice);
     /* Arguments are checked. groups NULL: a plain product. */

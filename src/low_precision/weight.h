@@ -61,10 +61,19 @@ oct_status oct_weight_refresh(const oct_exec *exec, oct_trace *trace, oct_weight
 oct_status oct_weight_pack(const oct_exec *exec, oct_weight_storage *weight,
                            oct_orientation orientation, oct_err *err) OCT_MUST_CHECK;
 
+/* The experts of a stacked weight as groups of rows of its [E*out, in] view, in `arena`. */
+oct_status oct_weight_expert_groups(const oct_weight_storage *weight, oct_arena *arena,
+                                    oct_groups *groups, oct_err *err) OCT_MUST_CHECK;
+
 /* The operand of one orientation: pointers into the storage, nothing is copied or requantized.
  * Errors: OCT_E_API if the weight was never refreshed. */
 oct_status oct_weight_select(const oct_weight_storage *weight, oct_orientation orientation,
                              oct_operand *out, oct_err *err) OCT_MUST_CHECK;
+
+/* Packs if needed and selects; packing time counts as matmul. What the products call. */
+oct_status oct_weight_use(const oct_run *run, oct_weight_storage *weight,
+                          oct_orientation orientation, oct_operand *out,
+                          oct_err *err) OCT_MUST_CHECK;
 
 /* Orientation of the weight in the two products that read it. */
 oct_orientation oct_weight_fprop_orientation(const oct_weight_storage *weight);

@@ -13,7 +13,7 @@ extern const oct_module_type oct_low_precision_linear_type;
     "hyper_models.components.training.low_precision.modules.linear.replace_low_precision_linear"
 
 /* An oct_plan_build: reuses weight and bias of `source`, copies nothing. policy: an
- * oct_low_precision_policy that is enabled and outlives the tree. */
+ * oct_low_precision_policy that is enabled; it is copied. */
 oct_status oct_replace_low_precision_linear(oct_module_tree *tree, const oct_module *source,
                                             const char *fqn, const void *policy,
                                             oct_module **replacement, oct_err *err) OCT_MUST_CHECK;

@@ -1,0 +1,190 @@
+#include "low_precision/hif8/hif8.h"
+
+#include "low_precision/matmul.h"
+#include "low_precision/weight.h"
+#include "numeric/hif8.h"
+
+static oct_status gate(const oct_kernels *kernels, oct_err *err)
+{
+    if (!kernels->quantize.amax || !kernels->quantize.hif8_encode)
+        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
+                        "no HiF8 quantizer in the kernel table of '%s', amax and hif8_encode are "
+                        "required",
+                        oct_isa_name(kernels->isa));
+    return OCT_OK;
+}
+
+static float format_max_of(const oct_quantizer *quantizer)
+{
+    return *(const float *)quantizer->settings;
+}
+
+/* One scale, or one per group or matrix of a stack. */
+static oct_tensor scale_layout(const oct_operand *operand)
+{
+    oct_tensor scales = {.dtype = OCT_DTYPE_F32};
+    const bool stacked = operand->data.ndim == 3;
+    if (stacked || operand->groups.count > 0) {
+        scales.ndim = 1;
+        scales.shape[0] = stacked ? operand->data.shape[0] : operand->groups.count;
+    }
+    return scales;
+}
+
+/* Codes and scales are made once; both orientations point at them. */
+static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
+                           const oct_tensor *x, const oct_groups *groups,
+                           const oct_quantize_want *row, const oct_quantize_want *col, oct_err *err)
+{
+    if (!row->operand && !col->operand)
+        return OCT_OK;
+    oct_arena *arena = col->operand ? col->arena : row->arena;
+    oct_operand made = {.format = &oct_hif8_format, .logical_dtype = x->dtype};
+    if (groups)
+        made.groups = *groups;
+    OCT_TRY(oct_tensor_new_2d(arena, OCT_DTYPE_HIF8, x->shape[0], x->shape[1], &made.data, err));
+    made.scales = scale_layout(&made);
+    void *amax = NULL;
+    OCT_TRY(oct_arena_alloc(arena, oct_tensor_bytes(&made.scales), &made.scales.data, err));
+    OCT_TRY(oct_arena_alloc(arena, oct_tensor_bytes(&made.scales), &amax, err));
+    OCT_TRY(oct_hif8_amax(exec, x, groups, amax, err));
+    made.amax = amax;
+    float *scales = made.scales.data;
+    for (int64_t g = 0; g < oct_tensor_numel(&made.scales); g++)
+        scales[g] = oct_hif8_scale(made.amax[g], format_max_of(quantizer));
+    OCT_TRY(oct_hif8_quantize(exec, x, groups, scales, false, made.data.data, err));
+    if (row->operand) {
+        made.orientation = OCT_ORIENTATION_ROW;
+        *row->operand = made;
+    }
+    if (col->operand) {
+        made.orientation = OCT_ORIENTATION_COL;
+        *col->operand = made;
+    }
+    return OCT_OK;
+}
+
+/* --- weights --------------------------------------------------------------------------------- */
+
+static int weight_tensors(int ndim, const int64_t *shape, oct_physical_tensor *tensors)
+{
+    oct_operand as_stored = {.data = {.dtype = OCT_DTYPE_HIF8, .ndim = ndim}};
+    for (int d = 0; d < ndim; d++)
+        as_stored.data.shape[d] = shape[d];
+    tensors[0] = (oct_physical_tensor){.name = "data", .tensor = as_stored.data};
+    tensors[1] = (oct_physical_tensor){.name = "scale", .tensor = scale_layout(&as_stored)};
+    return 2;
+}
+
+static int64_t weight_scales(int ndim, const int64_t *shape)
+{
+    return ndim == 3 ? shape[0] : 1;
+}
+
+/* The master as rows with one group per expert. */
+static oct_status rows_of(const oct_exec *exec, const oct_weight_storage *weight,
+                          const oct_tensor *master, oct_tensor *rows, oct_groups *experts,
+                          oct_err *err)
+{
+    *rows = oct_tensor_2d(master->data, master->dtype, oct_tensor_rows(master),
+                          oct_tensor_cols(master));
+    *experts = (oct_groups){0};
+    return weight->ndim == 3 ? oct_weight_expert_groups(weight, exec->scratch, experts, err)
+                             : OCT_OK;
+}
+
+static oct_status weight_amax(const oct_exec *exec, const oct_weight_storage *weight,
+                              const oct_tensor *master, float *amax, oct_err *err)
+{
+    oct_tensor rows;
+    oct_groups experts;
+    const oct_arena_mark mark = oct_arena_save(exec->scratch);
+    OCT_TRY(rows_of(exec, weight, master, &rows, &experts, err));
+    OCT_TRY(oct_hif8_amax(exec, &rows, &experts, amax, err));
+    oct_arena_rewind(exec->scratch, mark);
+    return OCT_OK;
+}
+
+static oct_status refresh(const oct_exec *exec, oct_weight_storage *weight,
+                          const oct_tensor *master, oct_err *err)
+{
+    /* Both roles of a weight read the same codes, so they have the same format max. */
+    const oct_quantizer *quantizer = oct_recipe_quantizer(weight->recipe, OCT_ROLE_WEIGHT_FWD);
+    float *scales = weight->tensors[1].tensor.data;
+    for (int64_t g = 0; g < weight_scales(weight->ndim, weight->shape); g++)
+        scales[g] = oct_hif8_scale(weight->amax[g], format_max_of(quantizer));
+    oct_tensor rows;
+    oct_groups experts;
+    const oct_arena_mark mark = oct_arena_save(exec->scratch);
+    OCT_TRY(rows_of(exec, weight, master, &rows, &experts, err));
+    OCT_TRY(oct_hif8_quantize(exec, &rows, &experts, scales, false, weight->tensors[0].tensor.data,
+                              err));
+    oct_arena_rewind(exec->scratch, mark);
+    return OCT_OK;
+}
+
+static void select(const oct_weight_storage *weight, oct_orientation orientation, oct_operand *out)
+{
+    out->orientation = orientation;
+    out->data = weight->tensors[0].tensor;
+    out->scales = weight->tensors[1].tensor;
+    out->amax = weight->amax;
+}
+
+/* --- products -------------------------------------------------------------------------------- */
+
+static oct_quantized_matrix matrix(const oct_operand *operand, const oct_operand_slice *slice)
+{
+    oct_quantized_matrix codes = oct_operand_codes(operand, slice);
+    const bool per_group = operand->scales.ndim == 1;
+    codes.format = OCT_FORMAT_HIF8;
+    codes.scale = ((const float *)operand->scales.data)[per_group ? slice->group : 0];
+    return codes;
+}
+
+/* Any row of a dense weight; a cut of dim 0 of stacked experts is between experts by itself. */
+static bool shard_rows_legal(int ndim, const int64_t *shape, int64_t rows)
+{
+    (void)ndim;
+    (void)shape;
+    (void)rows;
+    return true;
+}
+
+/* --- tables ---------------------------------------------------------------------------------- */
+
+static const float input_weight_max = OCT_HIF8_FORMAT_MAX_INPUT_WEIGHT;
+static const float gradient_max = OCT_HIF8_FORMAT_MAX_GRADIENT;
+
+static const oct_quantizer input_weight = {.format = &oct_hif8_format,
+                                           .settings = &input_weight_max};
+static const oct_quantizer gradient = {.format = &oct_hif8_format, .settings = &gradient_max};
+
+static const oct_low_precision_recipe recipe = {
+    .name = "hif8_current",
+    .quantizers = {[OCT_ROLE_INPUT_FWD] = &input_weight,
+                   [OCT_ROLE_WEIGHT_FWD] = &input_weight,
+                   [OCT_ROLE_GRAD_OUTPUT] = &gradient,
+                   [OCT_ROLE_INPUT_BWD] = &input_weight,
+                   [OCT_ROLE_WEIGHT_BWD] = &input_weight},
+};
+
+const oct_low_precision_format oct_hif8_format = {
+    .name = "hif8",
+    .scaling = "current",
+    .data_dtype = OCT_DTYPE_HIF8,
+    .scale_dtype = OCT_DTYPE_F32,
+    .recipe = &recipe,
+    .gate = gate,
+    .quantize = quantize,
+    .weight_tensors = weight_tensors,
+    .weight_scales = weight_scales,
+    .weight_amax = weight_amax,
+    .refresh = refresh,
+    .select = select,
+    .scale_layout = scale_layout,
+    .matrix = matrix,
+    .matmul = oct_operand_matmul,
+    .shard_rows_legal = shard_rows_legal,
+    .shard_rule = "whole rows (dense) or whole experts",
+};

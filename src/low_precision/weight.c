@@ -1,0 +1,251 @@
+#include "low_precision/weight.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "low_precision/quantizer.h"
+
+int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const int64_t *shape)
+{
+    oct_physical_tensor tensors[OCT_WEIGHT_MAX_TENSORS];
+    const int count = format->weight_tensors(ndim, shape, tensors);
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += (int64_t)oct_tensor_bytes(&tensors[i].tensor);
+    return bytes;
+}
+
+static int64_t stack_count(const oct_weight_storage *weight)
+{
+    return weight->ndim == 3 ? weight->shape[0] : 1;
+}
+
+static oct_status fill(oct_arena *arena, const oct_low_precision_policy *policy,
+                       const oct_param *param, oct_dtype logical_dtype, oct_weight_storage *weight,
+                       oct_err *err)
+{
+    *weight = (oct_weight_storage){
+        .fqn = param->fqn,
+        .format = policy->format,
+        .recipe = policy->recipe,
+        .logical_dtype = logical_dtype,
+        .requires_grad = param->requires_grad,
+        .ndim = param->ndim,
+    };
+    memcpy(weight->shape, param->shape, sizeof weight->shape);
+    weight->tensor_count =
+        policy->format->weight_tensors(weight->ndim, weight->shape, weight->tensors);
+    for (int i = 0; i < weight->tensor_count; i++) {
+        oct_tensor *tensor = &weight->tensors[i].tensor;
+        OCT_TRY(oct_arena_alloc(arena, oct_tensor_bytes(tensor), &tensor->data, err));
+    }
+    void *memory = NULL;
+    const int64_t scales = policy->format->weight_scales(weight->ndim, weight->shape);
+    if (scales > 0) {
+        OCT_TRY(oct_arena_array(arena, scales, sizeof(float), &memory, err));
+        weight->amax = memory;
+    }
+    oct_arena_init(&weight->panel_arena, "weight panels");
+    return OCT_OK;
+}
+
+oct_status oct_weight_create(oct_arena *arena, const oct_low_precision_policy *policy,
+                             const oct_param *param, oct_dtype logical_dtype,
+                             oct_weight_storage **weight, oct_err *err)
+{
+    if (!policy->enabled)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot quantize '%s': low precision is off, an enabled policy is required",
+                        param->fqn);
+    if (param->ndim != 2 && param->ndim != 3)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot quantize '%s': it has %d dimensions, 2 or 3 are required",
+                        param->fqn, param->ndim);
+    void *memory = NULL;
+    OCT_TRY(oct_arena_alloc(arena, sizeof **weight, &memory, err));
+    OCT_TRY(fill(arena, policy, param, logical_dtype, memory, err));
+    *weight = memory;
+    return OCT_OK;
+}
+
+void oct_weight_release(oct_weight_storage *weight)
+{
+    if (!weight)
+        return;
+    oct_arena_release(&weight->panel_arena);
+    weight->panels[OCT_ORIENTATION_ROW] = NULL;
+    weight->panels[OCT_ORIENTATION_COL] = NULL;
+}
+
+/* --- refresh --------------------------------------------------------------------------------- */
+
+static oct_tensor master_tensor(const oct_weight_storage *weight, const float *master)
+{
+    oct_tensor tensor = {.dtype = OCT_DTYPE_F32, .ndim = weight->ndim};
+    /* Views have no const form; quantizers only read. */
+    memcpy(&tensor.data, &master, sizeof master);
+    for (int d = 0; d < weight->ndim; d++)
+        tensor.shape[d] = weight->shape[d];
+    return tensor;
+}
+
+int64_t oct_weight_shared_amax_count(const oct_weight_storage *weight)
+{
+    return weight->ndim == 2 ? weight->format->weight_scales(weight->ndim, weight->shape) : 0;
+}
+
+oct_status oct_weight_local_amax(const oct_exec *exec, const oct_weight_storage *weight,
+                                 const float *master, float *amax, oct_err *err)
+{
+    const oct_tensor tensor = master_tensor(weight, master);
+    const int64_t count = weight->format->weight_scales(weight->ndim, weight->shape);
+    if (count == 0)
+        return OCT_FAIL(err, OCT_E_API, "cannot take the amax of '%s': %s has block scales",
+                        weight->fqn, weight->format->name);
+    OCT_TRY(weight->format->weight_amax(exec, weight, &tensor, amax, err));
+    for (int64_t i = 0; i < count; i++)
+        if (isnan(amax[i]))
+            amax[i] = INFINITY;
+    return OCT_OK;
+}
+
+static void trace_refresh(oct_trace *trace, const oct_weight_storage *weight)
+{
+    if (!trace)
+        return;
+    oct_trace_event event = {
+        .kind = OCT_TRACE_REFRESH,
+        .fqn = weight->fqn,
+        .format = weight->format->name,
+        .dtype = oct_dtype_name(weight->format->data_dtype),
+        .scale_dtype = oct_dtype_name(weight->format->scale_dtype),
+        .grouped = weight->ndim == 3,
+        .ndim = {weight->ndim},
+    };
+    for (int i = 0; i < weight->tensor_count; i++)
+        event.tensors[i] = weight->tensors[i].name;
+    memcpy(event.shape[0], weight->shape, sizeof weight->shape);
+    oct_trace_emit(trace, &event);
+    oct_operand operand;
+    if (oct_weight_select(weight, oct_weight_fprop_orientation(weight), &operand, NULL) == OCT_OK)
+        oct_quantize_trace(trace, weight->fqn, OCT_ROLE_WEIGHT_FWD, &operand);
+    if (oct_weight_select(weight, oct_weight_dgrad_orientation(weight), &operand, NULL) == OCT_OK)
+        oct_quantize_trace(trace, weight->fqn, OCT_ROLE_WEIGHT_BWD, &operand);
+}
+
+oct_status oct_weight_refresh(const oct_exec *exec, oct_trace *trace, oct_weight_storage *weight,
+                              const float *master, const float *shared_amax, oct_err *err)
+{
+    const oct_tensor tensor = master_tensor(weight, master);
+    oct_status status = OCT_OK;
+    if (shared_amax)
+        memcpy(weight->amax, shared_amax,
+               (size_t)oct_weight_shared_amax_count(weight) * sizeof(float));
+    else if (weight->amax)
+        status = oct_weight_local_amax(exec, weight, master, weight->amax, err);
+    if (status == OCT_OK)
+        status = weight->format->refresh(exec, weight, &tensor, err);
+    if (status != OCT_OK)
+        return OCT_WRAP(err, status, "refreshing '%s' to %s", weight->fqn, weight->format->name);
+    weight->panels[OCT_ORIENTATION_ROW] = NULL;
+    weight->panels[OCT_ORIENTATION_COL] = NULL;
+    oct_arena_reset(&weight->panel_arena);
+    weight->refresh_count++;
+    trace_refresh(trace, weight);
+    return OCT_OK;
+}
+
+/* --- use ------------------------------------------------------------------------------------- */
+
+oct_orientation oct_weight_fprop_orientation(const oct_weight_storage *weight)
+{
+    return weight->ndim == 3 ? OCT_ORIENTATION_COL : OCT_ORIENTATION_ROW;
+}
+
+oct_orientation oct_weight_dgrad_orientation(const oct_weight_storage *weight)
+{
+    return weight->ndim == 3 ? OCT_ORIENTATION_ROW : OCT_ORIENTATION_COL;
+}
+
+oct_status oct_weight_expert_groups(const oct_weight_storage *weight, oct_arena *arena,
+                                    oct_groups *groups, oct_err *err)
+{
+    const int64_t count = stack_count(weight);
+    void *memory = NULL;
+    OCT_TRY(oct_arena_array(arena, count, sizeof(int64_t), &memory, err));
+    int64_t *ends = memory;
+    for (int64_t e = 0; e < count; e++)
+        ends[e] = (e + 1) * weight->shape[weight->ndim - 2];
+    *groups = (oct_groups){.count = count, .ends = ends};
+    return OCT_OK;
+}
+
+oct_status oct_weight_select(const oct_weight_storage *weight, oct_orientation orientation,
+                             oct_operand *out, oct_err *err)
+{
+    if (weight->refresh_count == 0)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot read '%s': it was never quantized, one refresh is required",
+                        weight->fqn);
+    *out = (oct_operand){
+        .format = weight->format,
+        .logical_dtype = weight->logical_dtype,
+        .transposed = weight->ndim == 3,
+        .panels = weight->panels[orientation],
+    };
+    weight->format->select(weight, orientation, out);
+    return OCT_OK;
+}
+
+/* Room for the panels of both orientations, so that no later refresh asks the heap again. */
+static oct_status reserve_panels(oct_weight_storage *weight, oct_err *err)
+{
+    const int64_t count = stack_count(weight);
+    const int64_t n = weight->shape[weight->ndim - 2], k = weight->shape[weight->ndim - 1];
+    const int64_t each = oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT) +
+                         oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT) +
+                         2 * (int64_t)(sizeof(oct_quantized_matrix) + sizeof(oct_panels *)) +
+                         4 * OCT_ARENA_ALIGN;
+    void *room = NULL;
+    OCT_TRY(oct_arena_array(&weight->panel_arena, count, (size_t)each, &room, err));
+    oct_arena_reset(&weight->panel_arena);
+    return OCT_OK;
+}
+
+oct_status oct_weight_pack(const oct_exec *exec, oct_weight_storage *weight,
+                           oct_orientation orientation, oct_err *err)
+{
+    if (weight->panels[orientation])
+        return OCT_OK;
+    oct_operand operand;
+    OCT_TRY(oct_weight_select(weight, orientation, &operand, err));
+    oct_arena *arena = &weight->panel_arena;
+    if (!arena->first)
+        OCT_TRY(reserve_panels(weight, err));
+    const int64_t count = stack_count(weight);
+    void *matrices = NULL, *memory = NULL;
+    OCT_TRY(oct_arena_array(arena, count, sizeof(oct_quantized_matrix), &matrices, err));
+    OCT_TRY(oct_arena_array(arena, count, sizeof(oct_panels *), &memory, err));
+    const oct_panels **panels = memory;
+    for (int64_t e = 0; e < count; e++) {
+        const oct_operand_slice slice = {.group = e, .rows = weight->shape[weight->ndim - 2]};
+        oct_quantized_matrix *matrix = (oct_quantized_matrix *)matrices + e;
+        oct_panels *packed = NULL;
+        *matrix = operand.format->matrix(&operand, &slice);
+        const oct_status status = oct_pack(exec, matrix, OCT_SIDE_RIGHT, arena, &packed, err);
+        if (status != OCT_OK)
+            return OCT_WRAP(err, status, "packing '%s'", weight->fqn);
+        panels[e] = packed;
+    }
+    weight->panels[orientation] = panels;
+    return OCT_OK;
+}
+
+oct_status oct_weight_use(const oct_run *run, oct_weight_storage *weight,
+                          oct_orientation orientation, oct_operand *out, oct_err *err)
+{
+    const double started = oct_clock_seconds();
+    OCT_TRY(oct_weight_pack(run->exec, weight, orientation, err));
+    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    return oct_weight_select(weight, orientation, out, err);
+}
