@@ -141,7 +141,7 @@ static oct_status check(const oct_operand *left, const oct_operand *right, oct_l
                         const oct_groups *groups, const oct_gemm_out *out, oct_err *err)
 {
     const bool stacked = groups && layout != OCT_LAYOUT_TN;
-    product_shape shape;
+    product_shape shape = {0};
     OCT_TRY(check_operand(left, "left", layout, left_orientation(layout), 2, err));
     OCT_TRY(check_operand(right, "right", layout, right_orientation(layout), stacked ? 3 : 2, err));
     if (left->format != right->format)
