@@ -149,20 +149,6 @@ static void out_reset(fixture_out *f)
     memcpy(f->buffer, f->before, f->bytes);
 }
 
-static const unsigned char *out_before(const fixture_out *f)
-{
-    return f->before + ((const unsigned char *)f->out.data - f->buffer);
-}
-
-/* FP32 value in C before the product, for chains that start there. */
-static float out_start(const fixture_out *f, int64_t i, int64_t j)
-{
-    float x = 0.0f;
-    if (f->out.store == OCT_GEMM_CONTINUE)
-        memcpy(&x, out_before(f) + (size_t)(i * f->out.ld + j) * 4, 4);
-    return x;
-}
-
 static float one_nan(float x)
 {
     return x != x ? oct_f32_from_bits(0x7fc00000u) : x;

@@ -41,6 +41,16 @@ static float dense_at(const oct_matrix *m, int64_t row, int64_t col)
     return oct_bf16_to_f32(((const uint16_t *)m->data)[row * m->ld + col]);
 }
 
+/* FP32 value in C before the product, for chains that start there. */
+static float out_start(const fixture_out *f, int64_t i, int64_t j)
+{
+    float x = 0.0f;
+    const unsigned char *before = f->before + ((const unsigned char *)f->out.data - f->buffer);
+    if (f->out.store == OCT_GEMM_CONTINUE)
+        memcpy(&x, before + (size_t)(i * f->out.ld + j) * 4, 4);
+    return x;
+}
+
 static void check_product(fixture_exec *execs[EXECS], int64_t m, int64_t n, int64_t k,
                           oct_layout layout, bool special)
 {
