@@ -149,10 +149,12 @@ oct_status oct_convert(const oct_exec *exec, const oct_tensor *src, const oct_te
 
 /* AdamW with decoupled decay on one flat FP32 range (Loshchilov & Hutter), gradient g scaled first:
  * w *= 1 - lr*decay; m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2;
- * w -= lr * (m / bias1) / (sqrt(v / bias2) + eps). */
+ * w -= lr * (m / bias1) / (sqrt(v / bias2) + eps).
+ * The constants (1 - lr*decay, 1 - b1, ...) are formed in FP64 and rounded to FP32 once: 1 - b2 in FP32
+ * would be off by 1e-5. */
 typedef struct oct_adamw_step {
-    float lr, beta1, beta2, eps, weight_decay;
-    float bias1, bias2; /* 1 - beta^step */
+    double lr, beta1, beta2, eps, weight_decay;
+    double bias1, bias2; /* 1 - beta^step, with oct_powi */
     float grad_scale;
 } oct_adamw_step;
 oct_status oct_adamw(const oct_exec *exec, const oct_adamw_step *step, int64_t n, const float *grad,
@@ -161,5 +163,9 @@ oct_status oct_adamw(const oct_exec *exec, const oct_adamw_step *step, int64_t n
 
 /* FP64 sum of squares of n FP32 values, ascending in 16 FP64 lanes and a fixed tree. */
 double oct_sum_squares(const oct_exec *exec, const float *x, int64_t n);
+
+/* The same for every row of x [rows, cols] (dense), rows in parallel: sums[r], r < rows. */
+void oct_sum_squares_rows(const oct_exec *exec, const float *x, int64_t rows, int64_t cols,
+                          double *sums);
 
 #endif
