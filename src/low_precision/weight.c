@@ -204,8 +204,7 @@ static oct_status reserve_panels(oct_weight_storage *weight, oct_err *err)
     const int64_t n = weight->shape[weight->ndim - 2], k = weight->shape[weight->ndim - 1];
     const int64_t each = oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT) +
                          oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT) +
-                         2 * (int64_t)(sizeof(oct_quantized_matrix) + sizeof(oct_panels *)) +
-                         4 * OCT_ARENA_ALIGN;
+                         2 * ((int64_t)sizeof(oct_panels *) + OCT_ARENA_ALIGN);
     void *room = NULL;
     OCT_TRY(oct_arena_array(&weight->panel_arena, count, (size_t)each, &room, err));
     oct_arena_reset(&weight->panel_arena);
@@ -223,16 +222,14 @@ oct_status oct_weight_pack(const oct_exec *exec, oct_weight_storage *weight,
     if (!arena->first)
         OCT_TRY(reserve_panels(weight, err));
     const int64_t count = stack_count(weight);
-    void *matrices = NULL, *memory = NULL;
-    OCT_TRY(oct_arena_array(arena, count, sizeof(oct_quantized_matrix), &matrices, err));
+    void *memory = NULL;
     OCT_TRY(oct_arena_array(arena, count, sizeof(oct_panels *), &memory, err));
     const oct_panels **panels = memory;
     for (int64_t e = 0; e < count; e++) {
         const oct_operand_slice slice = {.group = e, .rows = weight->shape[weight->ndim - 2]};
-        oct_quantized_matrix *matrix = (oct_quantized_matrix *)matrices + e;
+        const oct_quantized_matrix matrix = operand.format->matrix(&operand, &slice);
         oct_panels *packed = NULL;
-        *matrix = operand.format->matrix(&operand, &slice);
-        const oct_status status = oct_pack(exec, matrix, OCT_SIDE_RIGHT, arena, &packed, err);
+        const oct_status status = oct_pack(exec, &matrix, OCT_SIDE_RIGHT, arena, &packed, err);
         if (status != OCT_OK)
             return OCT_WRAP(err, status, "packing '%s'", weight->fqn);
         panels[e] = packed;
