@@ -40,7 +40,8 @@ static void make_tensor(const json_t *root, const json_t *item, const char *name
                         int64_t cols, float *out)
 {
     char full[64];
-    snprintf(full, sizeof full, "op/%s/%s", json_string_value(json_object_get(item, "op")), name);
+    const bool grouped = json_object_get(item, "counts") != NULL;
+    snprintf(full, sizeof full, "op/%s/%s", grouped ? "grouped" : "linear", name);
     const int shift =
         (int)json_integer_value(json_object_get(json_object_get(item, "shift"), name));
     const json_t *pattern = json_object_get(json_object_get(root, "patterns"),
