@@ -8,14 +8,13 @@
 #include "base/arena.h"
 #include "base/status.h"
 
-/* Rotary embedding; for the default type only theta counts. */
+/* Rotary embedding; for the default type only theta counts. 0 stands for a field that is absent or
+ * null where HF tests for that: factors, mscale. */
 typedef struct oct_rope_parameters {
     bool yarn;
     double theta;
     double factor, beta_fast, beta_slow;
-    bool has_mscale; /* mscale and mscale_all_dim were both given */
-    double mscale, mscale_all_dim;
-    double attention_factor; /* 0 = not given */
+    double mscale, mscale_all_dim, attention_factor;
     int64_t original_max_position_embeddings;
     bool truncate;
 } oct_rope_parameters;
@@ -36,21 +35,22 @@ typedef struct oct_hf_config {
     bool rope_interleave, attention_bias, tie_word_embeddings, use_cache;
     int64_t pad_token_id, bos_token_id, eos_token_id; /* -1 = null */
     int64_t num_nextn_predict_layers;                 /* kept for export; no module is built */
-    const char *dtype;                                /* of the file, or NULL */
+    const char *dtype; /* static: "bfloat16", "float32", "float16"; NULL if the file has none */
 } oct_hf_config;
 
 /* Reads `path_or_dir` (a config.json or the folder that holds one), then applies `overrides_json`,
  * an object of HF fields (NULL or "{}": none). Absent fields get the defaults of HF; unknown fields
- * of the file are ignored, as HF does, unknown overrides are refused with the nearest name. Strings
- * live in `arena`. Errors: OCT_E_IO if the file cannot be read; OCT_E_CONFIG for text that is no
- * JSON object, duplicate keys, wrong types, values out of range, and features that octet does not
- * have; the message names the file, the field, the value found and what is required. */
+ * of the file are ignored, as HF does, unknown overrides are refused with the nearest name. `arena`
+ * holds the text while it is read. Errors: OCT_E_IO if the file cannot be read; OCT_E_CONFIG for
+ * text that is no JSON object, duplicate keys, wrong types, values out of range, and features that
+ * octet does not have; the message names the file, the field, the value found and what is required.
+ */
 oct_status oct_hf_config_load(const char *path_or_dir, const char *overrides_json, oct_arena *arena,
                               oct_hf_config *out, oct_err *err) OCT_MUST_CHECK;
 
 /* The same from JSON text; `where` stands for the file in messages. */
 oct_status oct_hf_config_parse(const char *text, const char *where, const char *overrides_json,
-                               oct_arena *arena, oct_hf_config *out, oct_err *err) OCT_MUST_CHECK;
+                               oct_hf_config *out, oct_err *err) OCT_MUST_CHECK;
 
 /* qk_nope_head_dim + qk_rope_head_dim. */
 int64_t oct_hf_qk_head_dim(const oct_hf_config *hf);
