@@ -37,8 +37,15 @@ static void fill_table(oct_code_table *table, float (*decode)(uint8_t code))
 
 void oct_gemm_kernels_init(oct_gemm_kernels *kernels, oct_isa isa)
 {
-    (void)isa;
     oct_gemm_kernels_ref(kernels);
+#if defined(__x86_64__)
+    if (isa >= OCT_ISA_AVX512) {
+        oct_gemm_kernels_avx512(kernels);
+        oct_block_integer_kernels_avx512(kernels);
+    }
+#else
+    (void)isa;
+#endif
     fill_table(&kernels->tables[OCT_FORMAT_MXFP8], oct_e4m3_decode);
     fill_table(&kernels->tables[OCT_FORMAT_HIF8], oct_hif8_decode);
 }

@@ -1,0 +1,274 @@
+/* Block-integer product for AVX-512 VNNI: vpdpwssd multiplies pairs of int16 into int32. */
+#include "kernels/gemm_blocks.h"
+
+#if defined(__x86_64__)
+
+#include <string.h>
+
+#include "kernels/gemm_avx512.h"
+
+enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, PAIRS = OCT_GEMM_GROUP / 2 };
+
+/* Two lines of 16 pairs, the first in the low half. */
+static __m512i two_lines(const uint8_t *pairs, int64_t stride)
+{
+    const __m256i low = _mm256_loadu_si256((const void *)pairs);
+    const __m256i high = _mm256_loadu_si256((const void *)(pairs + stride));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* A table over the 128 magnitudes; the sign bit of an index does not count. */
+typedef struct magnitude_table {
+    __m512i low, high;
+} magnitude_table;
+
+static magnitude_table load_table(const void *entries)
+{
+    return (magnitude_table){_mm512_loadu_si512(entries),
+                             _mm512_loadu_si512((const char *)entries + 64)};
+}
+
+static __m512i look_up(magnitude_table table, __m512i codes)
+{
+    return _mm512_permutex2var_epi8(table.low, codes, table.high);
+}
+
+static __m256i half(__m512i x, int which)
+{
+    return which ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x);
+}
+
+static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                         oct_group_bounds *bounds)
+{
+    const magnitude_table bound = load_table(table->bound);
+    const __m512i nan = _mm512_set1_epi8(0x7f);
+    __mmask64 bad = 0;
+    for (int block = 0; block < 2; block++) {
+        __m512i norm = _mm512_setzero_si512();
+        for (int p = 0; p < PAIRS / 2; p += 2, pairs += 2 * stride) {
+            const __m512i codes = two_lines(pairs, stride);
+            bad |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(codes, nan), nan);
+            const __m512i n = look_up(bound, codes);
+            for (int line = 0; line < 2; line++) {
+                const __m512i wide = _mm512_cvtepu8_epi16(half(n, line));
+                norm = _mm512_dpwssd_epi32(norm, wide, wide);
+            }
+        }
+        _mm512_storeu_si512(bounds->norm[block], norm);
+    }
+    bounds->nonfinite = bad != 0;
+}
+
+enum { TOP_BIAS = 64 };
+
+/* Exponent of the top bit + TOP_BIAS for every magnitude, 0 for those without a finite value. */
+static magnitude_table load_tops(const oct_code_table *table)
+{
+    const magnitude_table exponent = load_table(table->exponent);
+    const magnitude_table mantissa = load_table(table->mantissa);
+    const __m512i up = _mm512_set1_epi8(3 + TOP_BIAS);
+    return (magnitude_table){
+        _mm512_maskz_add_epi8(_mm512_test_epi8_mask(mantissa.low, mantissa.low), exponent.low, up),
+        _mm512_maskz_add_epi8(_mm512_test_epi8_mask(mantissa.high, mantissa.high), exponent.high,
+                              up)};
+}
+
+static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                        oct_group_bounds *bounds)
+{
+    const magnitude_table tops = load_tops(table);
+    const magnitude_table mantissa = load_table(table->mantissa);
+    const __m512i seven_bits = _mm512_set1_epi8(0x7f);
+    const __m512i inf = _mm512_set1_epi8(0x6f), nan = _mm512_set1_epi8((char)0x80);
+    __m512i top = _mm512_setzero_si512();
+    __mmask64 bad = 0;
+    for (int p = 0; p < PAIRS; p += 2) {
+        const __m512i codes = two_lines(pairs + p * stride, stride);
+        bad |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(codes, seven_bits), inf);
+        bad |= _mm512_cmpeq_epi8_mask(codes, nan);
+        top = _mm512_max_epu8(top, look_up(tops, codes));
+    }
+    bounds->nonfinite = bad != 0;
+
+    /* Over lines, then over the two bytes of a pair: one value per row, in both halves of it. */
+    const __m256i lines = _mm256_max_epu8(half(top, 0), half(top, 1));
+    const __m256i row_top = _mm256_max_epu8(_mm256_and_si256(lines, _mm256_set1_epi16(0xff)),
+                                            _mm256_srli_epi16(lines, 8));
+    const __m512i wide_top = _mm512_cvtepu16_epi32(row_top);
+    const __mmask16 empty = _mm512_testn_epi32_mask(wide_top, wide_top);
+    _mm512_storeu_si512(
+        bounds->top, _mm512_mask_mov_epi32(_mm512_sub_epi32(wide_top, _mm512_set1_epi32(TOP_BIAS)),
+                                           empty, _mm512_set1_epi32(-128)));
+    const __m512i pair_top = _mm512_or_si512(wide_top, _mm512_slli_epi32(wide_top, 16));
+
+    __m512i norm = _mm512_setzero_si512();
+    const __m512i one = _mm512_set1_epi16(1), most = _mm512_set1_epi16(15);
+    for (int p = 0; p < PAIRS; p += 2) {
+        const __m512i codes = two_lines(pairs + p * stride, stride);
+        const __m512i q = look_up(mantissa, codes), t = look_up(tops, codes);
+        for (int line = 0; line < 2; line++) {
+            const __m512i below = _mm512_sub_epi16(pair_top, _mm512_cvtepu8_epi16(half(t, line)));
+            const __m512i right = _mm512_min_epu16(below, most);
+            const __m512i x = _mm512_slli_epi16(_mm512_cvtepu8_epi16(half(q, line)), 3);
+            const __m512i round = _mm512_sub_epi16(_mm512_sllv_epi16(one, right), one);
+            const __m512i n = _mm512_srlv_epi16(_mm512_add_epi16(x, round), right);
+            norm = _mm512_dpwssd_epi32(norm, n, n);
+        }
+    }
+    _mm512_storeu_si512(bounds->norm[0], norm);
+    _mm512_storeu_si512(bounds->norm[1], _mm512_setzero_si512());
+}
+
+static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint16_t *remainders)
+{
+    const magnitude_table mantissa = load_table(table->mantissa);
+    const magnitude_table exponent = load_table(table->exponent);
+    const __mmask16 rows = (__mmask16)((1u << lanes) - 1);
+    __m512i eleven_less_shift[2];
+    for (int block = 0; block < 2; block++) {
+        const __m512i s = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)shift[block]));
+        eleven_less_shift[block] =
+            _mm512_sub_epi16(_mm512_set1_epi16(11), _mm512_or_si512(s, _mm512_slli_epi32(s, 16)));
+    }
+    uint32_t any = 0;
+    for (int p = 0; p < PAIRS; p += 2) {
+        const __m512i codes = two_lines(pairs + p * stride, stride);
+        const __m512i q = look_up(mantissa, codes), e = look_up(exponent, codes);
+        const __mmask64 negative = _mm512_movepi8_mask(codes);
+        for (int line = 0; line < 2; line++) {
+            /* q * 2^11 < 2^15, to be moved right by 11 - exponent - shift >= 0. */
+            const __m512i x = _mm512_slli_epi16(_mm512_cvtepu8_epi16(half(q, line)), 11);
+            const __m512i right = _mm512_sub_epi16(eleven_less_shift[p / (PAIRS / 2)],
+                                                   _mm512_cvtepi8_epi16(half(e, line)));
+            const __m512i m = _mm512_srlv_epi16(x, right);
+            const __mmask32 lost = _mm512_cmpneq_epi16_mask(_mm512_sllv_epi16(m, right), x);
+            const __mmask32 minus = (__mmask32)(negative >> (32 * line));
+            __m512i y = _mm512_maskz_mov_epi16(~lost, m);
+            y = _mm512_mask_sub_epi16(y, minus, _mm512_setzero_si512(), y);
+            _mm512_mask_storeu_epi32(out + (p + line) * out_stride, rows, y);
+            uint16_t *bits = remainders + (p + line) * 4;
+            bits[0] = (uint16_t)_pext_u32(lost, 0x55555555u);
+            bits[2] = (uint16_t)_pext_u32(lost, 0xaaaaaaaau);
+            any |= lost;
+        }
+    }
+    return any != 0;
+}
+
+/* One instruction: from the intrinsic GCC 12 makes a register copy and a spill each time. */
+static inline __m512i dot_pairs(__m512i sum, __m512i x, __m512i y)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
+    return sum;
+}
+
+static inline __m512i broadcast_pair(const int16_t *pair)
+{
+    int32_t both;
+    memcpy(&both, pair, sizeof both);
+    return _mm512_set1_epi32(both);
+}
+
+/* One group. A function of its own: inlined into a loop, GCC 12 keeps a second copy of the tile on
+ * the stack. */
+static __attribute__((noinline)) void integer_group(const int16_t *a, const int16_t *b,
+                                                    const float *a_unit, const float *b_unit,
+                                                    float *c)
+{
+    __m512i sum[MR][2];
+    {
+        /* The first pair starts the sums. */
+        const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 32);
+#pragma GCC unroll 14
+        for (int i = 0; i < MR; i++) {
+            const __m512i x = broadcast_pair(a + 2 * i);
+            sum[i][0] = _mm512_madd_epi16(x, b0);
+            sum[i][1] = _mm512_madd_epi16(x, b1);
+        }
+    }
+    for (int p = 1; p < PAIRS; p++) {
+        a += 2 * MR;
+        b += 2 * NR;
+        const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 32);
+        _mm_prefetch((const char *)(a + 64 * 2 * MR), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 16 * 2 * NR), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 16 * 2 * NR + 32), _MM_HINT_T0);
+#pragma GCC unroll 14
+        for (int i = 0; i < MR; i++) {
+            const __m512i x = broadcast_pair(a + 2 * i);
+            sum[i][0] = dot_pairs(sum[i][0], x, b0);
+            sum[i][1] = dot_pairs(sum[i][1], x, b1);
+        }
+    }
+    const __m512 u0 = _mm512_loadu_ps(b_unit), u1 = _mm512_loadu_ps(b_unit + 16);
+#pragma GCC unroll 14
+    for (int i = 0; i < MR; i++) {
+        const __m512 u = _mm512_set1_ps(a_unit[i]);
+        float *row = c + i * NR;
+        const __m512 x0 = _mm512_cvtepi32_ps(sum[i][0]), x1 = _mm512_cvtepi32_ps(sum[i][1]);
+        _mm512_storeu_ps(row, _mm512_fmadd_ps(x0, _mm512_mul_ps(u, u0), _mm512_loadu_ps(row)));
+        _mm512_storeu_ps(row + 16,
+                         _mm512_fmadd_ps(x1, _mm512_mul_ps(u, u1), _mm512_loadu_ps(row + 16)));
+    }
+}
+
+static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, const float *a_unit,
+                         const float *b_unit, float *c)
+{
+    for (int64_t g = 0; g < groups; g++)
+        integer_group(a + g * PAIRS * 2 * MR, b + g * PAIRS * 2 * NR, a_unit + g * MR,
+                      b_unit + g * NR, c);
+}
+
+/* The mantissas of element k of 16 rows whose pairs are given. */
+static inline __m512 odd_or_even(__m512i pairs, int64_t k)
+{
+    const __m128i left = _mm_cvtsi32_si128(k % 2 ? 0 : 16);
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(pairs, left), 16));
+}
+
+static void left_remainders(const oct_remainder *list, int64_t count, const int16_t *b,
+                            const float *b_unit, float *c)
+{
+    for (int64_t e = 0; e < count; e++) {
+        const int64_t k = list[e].k;
+        const int16_t *m = b + k / 2 * 2 * NR;
+        const float *unit = b_unit + k / OCT_GEMM_GROUP * NR;
+        const __m512 value = _mm512_set1_ps(list[e].value);
+        float *row = c + list[e].row * NR;
+        for (int64_t j = 0; j < NR; j += LANES) {
+            const __m512 x = odd_or_even(_mm512_loadu_si512(m + 2 * j), k);
+            const __m512 y = _mm512_mul_ps(value, _mm512_loadu_ps(unit + j));
+            _mm512_storeu_ps(row + j, _mm512_fmadd_ps(x, y, _mm512_loadu_ps(row + j)));
+        }
+    }
+}
+
+static void right_remainders(const oct_remainder *list, int64_t count, const int16_t *a,
+                             const float *a_unit, float *d)
+{
+    const __mmask16 rows = (1u << MR) - 1;
+    for (int64_t e = 0; e < count; e++) {
+        const int64_t k = list[e].k;
+        const __m512 x = odd_or_even(_mm512_maskz_loadu_epi32(rows, a + k / 2 * 2 * MR), k);
+        const __m512 unit = _mm512_maskz_loadu_ps(rows, a_unit + k / OCT_GEMM_GROUP * MR);
+        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(list[e].value), unit);
+        float *row = d + list[e].row * LANES;
+        _mm512_storeu_ps(row, _mm512_fmadd_ps(x, y, _mm512_loadu_ps(row)));
+    }
+}
+
+void oct_block_integer_kernels_avx512(oct_gemm_kernels *kernels)
+{
+    kernels->bounds_mxfp8 = bounds_mxfp8;
+    kernels->bounds_hif8 = bounds_hif8;
+    kernels->mantissas = mantissas;
+    kernels->integer_tile = integer_tile;
+    kernels->left_remainders = left_remainders;
+    kernels->right_remainders = right_remainders;
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* FP32-FMA product for AVX-512: packing, the 14 x 32 tile, the epilogue. */
+#include "kernels/gemm_blocks.h"
+
+#if defined(__x86_64__)
+
+#include "kernels/gemm_avx512.h"
+#include "numeric/e8m0.h"
+
+enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, MX_BLOCK = 32 };
+
+static __m512 widen_bf16(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+static __m512 decode(const oct_code_table *table, __mmask16 lanes, const uint8_t *codes)
+{
+    const __m512i index = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, codes));
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, index, table->value, 4);
+}
+
+/* 16 neighbours of an operand whose first is element `at`. */
+static __m512 load_dense(const oct_fma_source *s, __mmask16 lanes, int64_t at)
+{
+    if (s->dtype == OCT_DTYPE_F32)
+        return _mm512_maskz_loadu_ps(lanes, (const float *)s->data + at);
+    return widen_bf16(_mm256_maskz_loadu_epi16(lanes, (const uint16_t *)s->data + at));
+}
+
+static __mmask16 first_lanes(int64_t count)
+{
+    return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
+}
+
+static float mx_scale(const oct_quantized_matrix *q, int64_t r, int64_t b)
+{
+    const int64_t at = q->k_contiguous ? (r * ((q->k + 63) / 64) + b / 2) * 2 + b % 2
+                                       : (b / 2 * q->scale_ld + r) * 2 + b % 2;
+    return oct_e8m0_decode(q->scales[at]);
+}
+
+/* Elements k .. of row r, at most 16 and never across a multiple of 16. */
+static __m512 load_along_k(const oct_fma_source *s, const oct_code_table *table, __mmask16 lanes,
+                           int64_t r, int64_t k)
+{
+    const oct_quantized_matrix *q = s->codes;
+    if (!q)
+        return load_dense(s, lanes, r * s->ld + k);
+    const __m512 x = decode(table, lanes, q->codes + r * q->ld + k);
+    return q->scales ? _mm512_mul_ps(x, _mm512_set1_ps(mx_scale(q, r, k / MX_BLOCK))) : x;
+}
+
+/* 16 rows of a panel, k contiguous: transposed 16 x 16. k is a multiple of 16. */
+static void pack_contiguous(const oct_fma_source *s, const oct_code_table *table, int64_t row,
+                            int64_t width, int64_t lane, int64_t k, int64_t kc, float *panel)
+{
+    const int64_t lanes = width - lane < LANES ? width - lane : LANES;
+    const int64_t rows = s->rows - row - lane < lanes ? s->rows - row - lane : lanes;
+    for (int64_t i = 0; i < kc; i += LANES) {
+        const __mmask16 along = first_lanes(kc - i);
+        __m512i r[LANES];
+        for (int64_t j = 0; j < LANES; j++)
+            r[j] = j < rows
+                       ? _mm512_castps_si512(load_along_k(s, table, along, row + lane + j, k + i))
+                       : _mm512_setzero_si512();
+        oct_transpose_16x16(r);
+        for (int64_t j = 0; j < LANES && i + j < kc; j++)
+            _mm512_mask_storeu_epi32(panel + (i + j) * width + lane, first_lanes(lanes), r[j]);
+    }
+}
+
+/* 16 rows of a panel, rows contiguous. */
+static void pack_strided(const oct_fma_source *s, const oct_code_table *table, int64_t row,
+                         int64_t width, int64_t lane, int64_t k, int64_t kc, float *panel)
+{
+    const int64_t lanes = width - lane < LANES ? width - lane : LANES;
+    const int64_t rows = s->rows - row - lane < lanes ? s->rows - row - lane : lanes;
+    const __mmask16 inside = rows > 0 ? first_lanes(rows) : (__mmask16)0;
+    const oct_quantized_matrix *q = s->codes;
+    _Alignas(64) float scale[LANES] = {0};
+    for (int64_t i = 0; i < kc; i++) {
+        __m512 x;
+        if (!q) {
+            x = load_dense(s, inside, (k + i) * s->ld + row + lane);
+        } else {
+            x = decode(table, inside, q->codes + (k + i) * q->ld + row + lane);
+            if (q->scales && (i == 0 || (k + i) % MX_BLOCK == 0))
+                for (int64_t j = 0; j < rows; j++)
+                    scale[j] = mx_scale(q, row + lane + j, (k + i) / MX_BLOCK);
+            if (q->scales)
+                x = _mm512_maskz_mul_ps(inside, x, _mm512_load_ps(scale));
+        }
+        _mm512_mask_storeu_ps(panel + i * width + lane, first_lanes(lanes), x);
+    }
+}
+
+static void fma_pack(const oct_fma_source *source, const oct_code_table *table, int64_t row,
+                     int64_t width, int64_t k, int64_t kc, float *panel)
+{
+    const bool contiguous = source->codes ? source->codes->k_contiguous : source->k_contiguous;
+    for (int64_t lane = 0; lane < width; lane += LANES) {
+        if (contiguous)
+            pack_contiguous(source, table, row, width, lane, k, kc, panel);
+        else
+            pack_strided(source, table, row, width, lane, k, kc, panel);
+    }
+}
+
+/* The accumulators must stay in registers: 28 of 32. */
+static void fma_tile(int64_t kc, const float *a, const float *b, float *c)
+{
+    __m512 sum[MR][2];
+#pragma GCC unroll 14
+    for (int i = 0; i < MR; i++) {
+        sum[i][0] = _mm512_loadu_ps(c + i * NR);
+        sum[i][1] = _mm512_loadu_ps(c + i * NR + 16);
+    }
+    for (int64_t k = 0; k < kc; k++) {
+        const __m512 b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + 16);
+        _mm_prefetch((const char *)(a + 64 * MR), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 16 * NR), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 16 * NR + 16), _MM_HINT_T0);
+#pragma GCC unroll 14
+        for (int i = 0; i < MR; i++) {
+            const __m512 x = _mm512_set1_ps(a[i]);
+            sum[i][0] = _mm512_fmadd_ps(x, b0, sum[i][0]);
+            sum[i][1] = _mm512_fmadd_ps(x, b1, sum[i][1]);
+        }
+        a += MR;
+        b += NR;
+    }
+#pragma GCC unroll 14
+    for (int i = 0; i < MR; i++) {
+        _mm512_storeu_ps(c + i * NR, sum[i][0]);
+        _mm512_storeu_ps(c + i * NR + 16, sum[i][1]);
+    }
+}
+
+static __m512 canonical(__m512 x)
+{
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(_mm512_castps_si512(x), nan, _mm512_set1_epi32(0x7fc00000)));
+}
+
+/* The BF16 of each lane in its low 16 bits; x holds no NaN but 7fc00000. */
+static __m512i bf16_bits(__m512 x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    return _mm512_srli_epi32(_mm512_add_epi32(bits, up), 16);
+}
+
+static void finish_tile(const oct_gemm_finish *finish, const float *c, int64_t row, int64_t rows,
+                        int64_t col, int64_t cols)
+{
+    const oct_gemm_out *out = finish->out;
+    const __m512 left = _mm512_set1_ps(finish->left_scale);
+    const __m512 right = _mm512_set1_ps(finish->right_scale);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j += LANES) {
+            const __mmask16 lanes = first_lanes(cols - j);
+            const int64_t at = (row + i) * out->ld + col + j;
+            __m512 y = _mm512_loadu_ps(c + i * NR + j);
+            if (finish->scaled)
+                y = _mm512_mul_ps(_mm512_mul_ps(y, left), right);
+            if (out->bias)
+                y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, out->bias + col + j));
+            y = canonical(y);
+            if (out->dtype == OCT_DTYPE_BF16) {
+                _mm256_mask_storeu_epi16((uint16_t *)out->data + at, lanes,
+                                         _mm512_cvtepi32_epi16(bf16_bits(y)));
+                continue;
+            }
+            float *target = (float *)out->data + at;
+            if (out->round_bf16)
+                y = _mm512_castsi512_ps(_mm512_slli_epi32(bf16_bits(y), 16));
+            if (out->store == OCT_GEMM_FOLD)
+                y = canonical(_mm512_add_ps(_mm512_maskz_loadu_ps(lanes, target), y));
+            _mm512_mask_storeu_ps(target, lanes, y);
+        }
+}
+
+void oct_gemm_kernels_avx512(oct_gemm_kernels *kernels)
+{
+    kernels->fma_pack = fma_pack;
+    kernels->fma_tile = fma_tile;
+    kernels->finish_tile = finish_tile;
+}
+
+#endif
