@@ -8,7 +8,12 @@
 void oct_elementwise_kernels_init(oct_elementwise_kernels *kernels, oct_isa isa)
 {
     oct_elementwise_kernels_ref(kernels);
+#if defined(__x86_64__)
+    if (isa >= OCT_ISA_AVX512)
+        oct_elementwise_kernels_avx512(kernels);
+#else
     (void)isa;
+#endif
 }
 
 /* --- sum of two activations ------------------------------------------------------------------- */

@@ -91,7 +91,8 @@ struct oct_elementwise_kernels {
     double (*sum_squares)(int64_t n, const float *x);
 };
 
-/* Fills every entry with the definition. */
+/* Fill every entry: the definition, and its twins. */
 void oct_elementwise_kernels_ref(struct oct_elementwise_kernels *kernels);
+void oct_elementwise_kernels_avx512(struct oct_elementwise_kernels *kernels); /* x86-64 only */
 
 #endif

@@ -1,0 +1,484 @@
+/* Every operator on every instruction set and on one and two threads gives the bits of ref on one
+ * thread: odd widths, unaligned buffers between canaries, extreme and non-finite values. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "elementwise_fixture.h"
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        if ((call) != OCT_OK)                                                                      \
+            fail_msg("%s", run->err.msg);                                                          \
+    } while (0)
+
+static oct_tensor act_input(op_run *run, uint64_t seed, int64_t rows, int64_t cols)
+{
+    return oct_tensor_2d(run_input(run, run->dtype, seed, rows * cols), run->dtype, rows, cols);
+}
+
+static oct_tensor act_output(op_run *run, int64_t rows, int64_t cols)
+{
+    return oct_tensor_2d(run_output(run, run->dtype, rows * cols), run->dtype, rows, cols);
+}
+
+/* An output that starts with values. */
+static oct_tensor act_inout(op_run *run, uint64_t seed, int64_t rows, int64_t cols)
+{
+    oct_tensor tensor = act_input(run, seed, rows, cols);
+    run->buffers[run->count - 1].dtype = run->dtype;
+    return tensor;
+}
+
+static float *f32_inout(op_run *run, uint64_t seed, int64_t n)
+{
+    float *x = run_input(run, OCT_DTYPE_F32, seed, n);
+    run->buffers[run->count - 1].dtype = OCT_DTYPE_F32;
+    return x;
+}
+
+static void op_rmsnorm(op_run *run)
+{
+    const oct_tensor x = act_input(run, 1, run->T, run->n), w = act_input(run, 2, 1, run->n);
+    const oct_tensor y = act_output(run, run->T, run->n);
+    float *rstd = run_output(run, OCT_DTYPE_F32, run->T);
+    CHECK(oct_rmsnorm(&run->exec, &x, &w, 1e-6f, &y, rstd, &run->err));
+}
+
+static void rmsnorm_backward(op_run *run, bool add, oct_gemm_store store, bool round_bf16)
+{
+    const oct_tensor x = act_input(run, 1, run->T, run->n), w = act_input(run, 2, 1, run->n);
+    const oct_tensor dy = act_input(run, 3, run->T, run->n);
+    const oct_tensor add_to = act_input(run, 4, run->T, run->n);
+    const oct_tensor dx = act_output(run, run->T, run->n);
+    const float *rstd = run_input(run, OCT_DTYPE_F32, 5, run->T);
+    const oct_gemm_out dw = {.data = f32_inout(run, 6, run->n),
+                             .ld = run->n,
+                             .dtype = OCT_DTYPE_F32,
+                             .store = store,
+                             .round_bf16 = round_bf16};
+    CHECK(oct_rmsnorm_backward(&run->exec, &dy, &x, &w, rstd, add ? &add_to : NULL, &dx, &dw,
+                               &run->err));
+}
+
+static void op_rmsnorm_backward(op_run *run)
+{
+    rmsnorm_backward(run, false, OCT_GEMM_STORE, false);
+}
+
+static void op_rmsnorm_backward_fold(op_run *run)
+{
+    rmsnorm_backward(run, true, OCT_GEMM_FOLD, true);
+}
+
+static void op_rmsnorm_backward_in_place(op_run *run)
+{
+    const oct_tensor x = act_input(run, 1, run->T, run->n), w = act_input(run, 2, 1, run->n);
+    const oct_tensor dy = act_inout(run, 3, run->T, run->n);
+    const float *rstd = run_input(run, OCT_DTYPE_F32, 5, run->T);
+    const oct_gemm_out dw = {.data = run_output(run, run->dtype, run->n),
+                             .ld = run->n,
+                             .dtype = run->dtype,
+                             .store = OCT_GEMM_STORE};
+    CHECK(oct_rmsnorm_backward(&run->exec, &dy, &x, &w, rstd, &dy, &dy, &dw, &run->err));
+}
+
+static void op_add(op_run *run)
+{
+    const oct_tensor a = act_input(run, 1, run->T, run->n), b = act_input(run, 2, run->T, run->n);
+    const oct_tensor y = act_output(run, run->T, run->n);
+    CHECK(oct_add(&run->exec, &a, &b, &y, &run->err));
+}
+
+static void op_swiglu(op_run *run)
+{
+    const int64_t ld = 2 * run->n;
+    const oct_tensor both = act_input(run, 1, run->T, ld);
+    const oct_tensor gate = oct_tensor_2d(both.data, run->dtype, run->T, run->n);
+    const oct_tensor up =
+        oct_tensor_2d((char *)both.data + (size_t)run->n * oct_dtype_bytes(run->dtype), run->dtype,
+                      run->T, run->n);
+    const oct_tensor y = act_output(run, run->T, run->n);
+    CHECK(oct_swiglu(&run->exec, &gate, ld, &up, ld, &y, &run->err));
+}
+
+static void op_swiglu_backward(op_run *run)
+{
+    const int64_t ld = 2 * run->n;
+    const oct_tensor dy = act_input(run, 2, run->T, run->n);
+    const oct_tensor both = act_inout(run, 1, run->T, ld); /* in place */
+    const oct_tensor gate = oct_tensor_2d(both.data, run->dtype, run->T, run->n);
+    const oct_tensor up =
+        oct_tensor_2d((char *)both.data + (size_t)run->n * oct_dtype_bytes(run->dtype), run->dtype,
+                      run->T, run->n);
+    CHECK(oct_swiglu_backward(&run->exec, &dy, &gate, ld, &up, ld, &gate, &up, &run->err));
+}
+
+static void rope(op_run *run, bool interleave, bool inverse, bool in_place)
+{
+    const int64_t heads = 3, half = run->n, dim = 2 * half, stride = heads * dim + 5;
+    const int64_t elements = run->T * stride;
+    const oct_tensor x = act_inout(run, 1, 1, elements);
+    const oct_tensor y = act_inout(run, 2, 1, elements);
+    const fill how = run->fill;
+    run->fill = FILL_PLAIN;
+    const float *cos = run_input(run, OCT_DTYPE_F32, 3, 7 * half);
+    const float *sin = run_input(run, OCT_DTYPE_F32, 4, 7 * half);
+    run->fill = how;
+    int32_t *positions = run_buffer(run, OCT_DTYPE_I32, run->T, false);
+    for (int64_t t = 0; t < run->T; t++)
+        positions[t] = (int32_t)(t * 3 % 7);
+    const oct_rope_view view = {.src = x.data,
+                                .dst = in_place ? x.data : y.data,
+                                .src_token_stride = stride,
+                                .src_head_stride = dim,
+                                .dst_token_stride = stride,
+                                .dst_head_stride = dim};
+    CHECK(oct_rope(&run->exec, run->dtype, &view, run->T, heads, dim, cos, sin, positions,
+                   interleave, inverse, &run->err));
+}
+
+static void op_rope(op_run *run)
+{
+    rope(run, false, false, false);
+}
+
+static void op_rope_inverse(op_run *run)
+{
+    rope(run, false, true, true);
+}
+
+static void op_rope_interleaved(op_run *run)
+{
+    rope(run, true, false, false);
+}
+
+static void op_rope_interleaved_in_place(op_run *run)
+{
+    rope(run, true, false, true);
+}
+
+static void op_rope_interleaved_inverse(op_run *run)
+{
+    rope(run, true, true, false);
+}
+
+static void op_rope_interleaved_inverse_in_place(op_run *run)
+{
+    rope(run, true, true, true);
+}
+
+static void op_head_sum(op_run *run)
+{
+    const int64_t heads = 5;
+    const oct_tensor x = act_input(run, 1, run->T * heads, run->n);
+    const oct_tensor y = act_output(run, run->T, run->n);
+    const oct_rope_view view = {.src = x.data,
+                                .dst = y.data,
+                                .src_token_stride = heads * run->n,
+                                .src_head_stride = run->n,
+                                .dst_token_stride = run->n};
+    CHECK(oct_head_sum(&run->exec, run->dtype, &view, run->T, heads, run->n, &run->err));
+}
+
+static void op_head_copy(op_run *run)
+{
+    const int64_t heads = 3;
+    const oct_tensor x = act_input(run, 1, run->T, run->n);
+    const oct_tensor y = act_output(run, run->T * heads, run->n);
+    const oct_rope_view view = {.src = x.data,
+                                .dst = y.data,
+                                .src_token_stride = run->n,
+                                .dst_token_stride = heads * run->n,
+                                .dst_head_stride = run->n};
+    CHECK(oct_head_copy(&run->exec, run->dtype, &view, run->T, heads, run->n, &run->err));
+}
+
+static int32_t *token_ids(op_run *run, int64_t vocab)
+{
+    int32_t *ids = run_buffer(run, OCT_DTYPE_I32, run->T, false);
+    for (int64_t t = 0; t < run->T; t++)
+        ids[t] = (int32_t)(test_mix((uint64_t)t) % (uint64_t)vocab);
+    return ids;
+}
+
+static void op_embedding(op_run *run)
+{
+    const oct_tensor table = act_input(run, 1, 11, run->n);
+    const oct_tensor y = act_output(run, run->T, run->n);
+    CHECK(oct_embedding(&run->exec, &table, token_ids(run, 11), &y, &run->err));
+}
+
+static void embedding_backward(op_run *run, oct_gemm_store store)
+{
+    const int64_t vocab = 3 * run->T / 2 + 2; /* some ids never occur */
+    const oct_tensor dy = act_input(run, 1, run->T, run->n);
+    const oct_gemm_out out = {.data = f32_inout(run, 2, vocab * (run->n + 3)),
+                              .ld = run->n + 3,
+                              .dtype = OCT_DTYPE_F32,
+                              .store = store,
+                              .round_bf16 = store == OCT_GEMM_FOLD};
+    CHECK(oct_embedding_backward(&run->exec, &dy, token_ids(run, vocab), vocab, &out, &run->err));
+}
+
+static void op_embedding_backward(op_run *run)
+{
+    embedding_backward(run, OCT_GEMM_STORE);
+}
+
+static void op_embedding_backward_fold(op_run *run)
+{
+    embedding_backward(run, OCT_GEMM_FOLD);
+}
+
+static void cross_entropy(op_run *run, float scale)
+{
+    const oct_tensor logits = act_inout(run, 1, run->T, run->n);
+    int32_t *targets = run_buffer(run, OCT_DTYPE_I32, run->T, false);
+    for (int64_t t = 0; t < run->T; t++)
+        targets[t] = t % 4 == 3 ? -1 : (int32_t)(test_mix((uint64_t)t) % (uint64_t)run->n);
+    float *loss = run_output(run, OCT_DTYPE_F32, run->T);
+    CHECK(oct_cross_entropy(&run->exec, &logits, targets, scale, loss, &run->err));
+}
+
+static void op_cross_entropy(op_run *run)
+{
+    cross_entropy(run, 0.0f);
+}
+
+static void op_cross_entropy_gradient(op_run *run)
+{
+    cross_entropy(run, 0.125f);
+}
+
+/* n is the number of experts per group. */
+static oct_router_config router_config(const op_run *run)
+{
+    return (oct_router_config){.experts = 4 * (run->n + 1),
+                               .top_k = 2,
+                               .groups = 4,
+                               .top_groups = 2,
+                               .normalise = run->n % 2 == 0,
+                               .scaling_factor = 2.5f};
+}
+
+static void op_router(op_run *run)
+{
+    const oct_router_config config = router_config(run);
+    const oct_tensor logits =
+        oct_tensor_2d(run_input(run, OCT_DTYPE_F32, 1, run->T * config.experts), OCT_DTYPE_F32,
+                      run->T, config.experts);
+    const float *bias = run_input(run, OCT_DTYPE_F32, 2, config.experts);
+    float *scores = run_output(run, OCT_DTYPE_F32, run->T * config.experts);
+    int32_t *experts = run_output(run, OCT_DTYPE_I32, run->T * config.top_k);
+    float *weights = run_output(run, OCT_DTYPE_F32, run->T * config.top_k);
+    CHECK(oct_router(&run->exec, &config, &logits, bias, scores, experts, weights, &run->err));
+    const float *dweights = run_input(run, OCT_DTYPE_F32, 3, run->T * config.top_k);
+    const oct_tensor dlogits =
+        oct_tensor_2d(run_output(run, OCT_DTYPE_F32, run->T * config.experts), OCT_DTYPE_F32,
+                      run->T, config.experts);
+    CHECK(oct_router_backward(&run->exec, &config, scores, experts, weights, dweights, &dlogits,
+                              &run->err));
+}
+
+static void op_route(op_run *run)
+{
+    enum { TOP_K = 3, EXPERTS = 7 };
+    const int64_t pairs = run->T * TOP_K;
+    const oct_tensor x = act_input(run, 1, run->T, run->n);
+    const oct_tensor shared = act_input(run, 2, run->T, run->n);
+    const oct_tensor dy = act_input(run, 3, run->T, run->n);
+    const oct_tensor rows = act_output(run, pairs, run->n), y = act_output(run, run->T, run->n);
+    const oct_tensor plain = act_output(run, run->T, run->n);
+    const oct_tensor drows = act_output(run, pairs, run->n), dx = act_output(run, run->T, run->n);
+    const float *weights = run_input(run, OCT_DTYPE_F32, 4, pairs);
+    float *dweights = run_output(run, OCT_DTYPE_F32, pairs);
+    int32_t *experts = run_buffer(run, OCT_DTYPE_I32, pairs, false);
+    int32_t *source = run_output(run, OCT_DTYPE_I32, pairs);
+    int32_t *row = run_output(run, OCT_DTYPE_I32, pairs);
+    int64_t *ends = run_buffer(run, OCT_DTYPE_I64, EXPERTS, false);
+    for (int64_t i = 0; i < pairs; i++) /* expert 3 and 6 stay empty */
+        experts[i] = (int32_t)(i % TOP_K * 2 + (i % TOP_K != 1 && i / TOP_K % 2));
+    oct_route_sort(experts, run->T, TOP_K, EXPERTS, ends, source, row);
+    CHECK(oct_route_gather(&run->exec, &x, source, TOP_K, &rows, &run->err));
+    CHECK(oct_route_combine(&run->exec, &rows, row, weights, TOP_K, &shared, &y, &run->err));
+    CHECK(oct_route_combine(&run->exec, &rows, row, weights, TOP_K, NULL, &plain, &run->err));
+    CHECK(oct_route_combine_backward(&run->exec, &dy, &rows, row, weights, TOP_K, &drows, dweights,
+                                     &run->err));
+    CHECK(oct_route_gather_backward(&run->exec, &drows, row, TOP_K, &dx, &run->err));
+}
+
+static void op_bias_backward(op_run *run)
+{
+    const oct_tensor dy = act_input(run, 1, run->T, run->n);
+    const oct_gemm_out stored = {.data = run_output(run, run->dtype, run->n),
+                                 .ld = run->n,
+                                 .dtype = run->dtype,
+                                 .store = OCT_GEMM_STORE};
+    const oct_gemm_out folded = {.data = f32_inout(run, 2, run->n),
+                                 .ld = run->n,
+                                 .dtype = OCT_DTYPE_F32,
+                                 .store = OCT_GEMM_FOLD};
+    CHECK(oct_bias_backward(&run->exec, &dy, &stored, &run->err));
+    CHECK(oct_bias_backward(&run->exec, &dy, &folded, &run->err));
+}
+
+static void op_convert(op_run *run)
+{
+    const oct_dtype to = run->dtype == OCT_DTYPE_F32 ? OCT_DTYPE_BF16 : OCT_DTYPE_F32;
+    const oct_tensor x = act_input(run, 1, run->T, run->n);
+    const oct_tensor y = oct_tensor_2d(run_output(run, to, run->T * run->n), to, run->T, run->n);
+    CHECK(oct_convert(&run->exec, &x, &y, &run->err));
+}
+
+static void op_adamw(op_run *run)
+{
+    const oct_adamw_step step = {.lr = 3e-4,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-8,
+                                 .weight_decay = 0.1,
+                                 .bias1 = 0.271,
+                                 .bias2 = 0.142625,
+                                 .grad_scale = 0.7f};
+    const int64_t n = run->T * run->n;
+    const float *grad = run_input(run, OCT_DTYPE_F32, 1, n);
+    float *w = f32_inout(run, 2, n), *m = f32_inout(run, 3, n), *v = f32_inout(run, 4, n);
+    CHECK(oct_adamw(&run->exec, &step, n, grad, w, m, v, &run->err));
+}
+
+static void op_sum_squares(op_run *run)
+{
+    const float *x = run_input(run, OCT_DTYPE_F32, 1, run->T * run->n);
+    double *sums = run_output_f64(run, run->T), *sum = run_output_f64(run, 1);
+    oct_sum_squares_rows(&run->exec, x, run->T, run->n, sums);
+    *sum = oct_sum_squares(&run->exec, x, run->T * run->n);
+}
+
+typedef struct op_case {
+    const char *name;
+    void (*run)(op_run *run);
+} op_case;
+
+static const op_case ops[] = {
+    {"rmsnorm", op_rmsnorm},
+    {"rmsnorm_backward", op_rmsnorm_backward},
+    {"rmsnorm_backward folded", op_rmsnorm_backward_fold},
+    {"rmsnorm_backward in place", op_rmsnorm_backward_in_place},
+    {"add", op_add},
+    {"swiglu", op_swiglu},
+    {"swiglu_backward", op_swiglu_backward},
+    {"rope", op_rope},
+    {"rope inverse", op_rope_inverse},
+    {"rope interleaved", op_rope_interleaved},
+    {"rope interleaved in place", op_rope_interleaved_in_place},
+    {"rope interleaved inverse", op_rope_interleaved_inverse},
+    {"rope interleaved inverse in place", op_rope_interleaved_inverse_in_place},
+    {"head_sum", op_head_sum},
+    {"head_copy", op_head_copy},
+    {"embedding", op_embedding},
+    {"embedding_backward", op_embedding_backward},
+    {"embedding_backward folded", op_embedding_backward_fold},
+    {"cross_entropy", op_cross_entropy},
+    {"cross_entropy gradient", op_cross_entropy_gradient},
+    {"router", op_router},
+    {"route", op_route},
+    {"bias_backward", op_bias_backward},
+    {"convert", op_convert},
+    {"adamw", op_adamw},
+    {"sum_squares", op_sum_squares},
+};
+
+static void run_once(op_run *run, const op_case *op, oct_isa isa, int threads, oct_dtype dtype,
+                     int64_t T, int64_t n, fill how)
+{
+    run_init(run, isa, threads);
+    run->dtype = dtype;
+    run->T = T;
+    run->n = n;
+    run->fill = how;
+    op->run(run);
+}
+
+static void compare(const op_case *op, oct_dtype dtype, int64_t T, int64_t n, fill how)
+{
+    op_run want;
+    run_once(&want, op, OCT_ISA_REF, 1, dtype, T, n, how);
+    const oct_isa levels[] = {OCT_ISA_REF, OCT_ISA_AVX512};
+    for (size_t level = 0; level < sizeof levels / sizeof *levels; level++)
+        for (int threads = 1; threads <= 2; threads++) {
+            if (levels[level] > oct_cpu_isa() || (levels[level] == OCT_ISA_REF && threads == 1))
+                continue;
+            op_run run;
+            run_once(&run, op, levels[level], threads, dtype, T, n, how);
+            assert_same_outputs(op->name, &run, &want);
+            run_release(&run);
+        }
+    run_release(&want);
+}
+
+static void all_operators__widths_1_to_131__bits_of_ref(void **state)
+{
+    (void)state;
+    const oct_dtype dtypes[] = {OCT_DTYPE_F32, OCT_DTYPE_BF16};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+            for (int64_t n = 1; n <= 131; n += n < 34 ? 1 : 7)
+                for (int how = FILL_PLAIN; how <= FILL_NONFINITE; how++)
+                    compare(&ops[i], dtypes[d], 5, n, (fill)how);
+}
+
+/* Large enough that two threads have several ranges each. */
+static void all_operators__many_rows__bits_of_ref(void **state)
+{
+    (void)state;
+    const oct_dtype dtypes[] = {OCT_DTYPE_F32, OCT_DTYPE_BF16};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            compare(&ops[i], dtypes[d], 1003, 131, FILL_PLAIN);
+            compare(&ops[i], dtypes[d], 37, 1031, FILL_EXTREME);
+        }
+}
+
+static void all_operators__no_rows__nothing_written(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        compare(&ops[i], OCT_DTYPE_BF16, 0, 5, FILL_PLAIN);
+}
+
+static void functions__every_257th_operand__bits_of_fmath(void **state)
+{
+    (void)state;
+    enum { BATCH = 4096 };
+    static float x[BATCH], want[BATCH], got[BATCH];
+    if (oct_cpu_isa() < OCT_ISA_AVX512)
+        skip();
+    oct_elementwise_kernels ref, fast;
+    oct_elementwise_kernels_init(&ref, OCT_ISA_REF);
+    oct_elementwise_kernels_init(&fast, OCT_ISA_AVX512);
+    void (*const pairs[][2])(int64_t, const float *, float *) = {
+        {ref.exp, fast.exp}, {ref.log, fast.log}, {ref.sigmoid, fast.sigmoid}};
+    for (uint64_t bits = 0; bits < (uint64_t)1 << 32;) {
+        for (int i = 0; i < BATCH; i++, bits += 257)
+            x[i] = oct_f32_from_bits((uint32_t)bits);
+        for (size_t f = 0; f < sizeof pairs / sizeof *pairs; f++) {
+            pairs[f][0](BATCH, x, want);
+            pairs[f][1](BATCH, x, got);
+            assert_memory_equal(got, want, sizeof got);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_operators__widths_1_to_131__bits_of_ref),
+        cmocka_unit_test(all_operators__many_rows__bits_of_ref),
+        cmocka_unit_test(all_operators__no_rows__nothing_written),
+        cmocka_unit_test(functions__every_257th_operand__bits_of_fmath),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
