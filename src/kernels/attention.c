@@ -40,8 +40,13 @@ enum { TILE = OCT_ATTENTION_TILE, LANES = OCT_ATTENTION_LANES };
 
 void oct_attention_kernels_init(oct_attention_kernels *kernels, oct_isa isa)
 {
-    (void)isa;
     oct_attention_kernels_ref(kernels);
+#if defined(__x86_64__)
+    if (isa >= OCT_ISA_AVX512)
+        oct_attention_kernels_avx512(kernels);
+#else
+    (void)isa;
+#endif
 }
 
 /* --- arguments -------------------------------------------------------------------------------- */
@@ -108,14 +113,16 @@ static int64_t pad(int64_t n)
 /* --- working memory --------------------------------------------------------------------------- */
 
 /* Tiles of one thread. D = qk_dim, E = v_dim, both padded to 16 lanes; Q queries and K keys of the
- * tiles, 64 each; L = tokens of the longest sequence. The last five exist in the backward pass
- * only. */
+ * tiles, 64 each; L = tokens of the longest sequence. */
 typedef struct tiles {
     float *q_QD, *q_DQ;
     float *k_KD, *v_KE;
-    float *s_KQ;                      /* scores, then P */
-    float *o_EQ;                      /* forward: out before its rounding; backward: out */
-    float *max_Q, *sum_Q, *rescale_Q; /* forward: running max, running sum; backward: lse, delta */
+    float *s_KQ; /* scores, then P */
+    float *o_EQ; /* forward: out before its rounding; backward: out */
+    /* forward only */
+    float *max_Q, *sum_Q, *rescale_Q;
+    /* backward only */
+    float *lse_Q, *delta_Q;
     float *do_QE, *do_EQ;
     float *ds_KQ; /* dP, then dS */
     float *dq_DQ;
@@ -126,7 +133,7 @@ static oct_status alloc_floats(oct_arena *arena, int64_t rows, int64_t cols, flo
                                oct_err *err)
 {
     void *data = NULL;
-    OCT_TRY(oct_arena_array(arena, rows * cols, sizeof(float), &data, err));
+    OCT_TRY(oct_arena_array(arena, rows, (size_t)cols * sizeof(float), &data, err));
     *out = data;
     return OCT_OK;
 }
@@ -143,11 +150,13 @@ static oct_status alloc_tiles(oct_arena *arena, const oct_attention_shape *shape
     OCT_TRY(alloc_floats(arena, TILE, E, &t->v_KE, err));
     OCT_TRY(alloc_floats(arena, TILE, TILE, &t->s_KQ, err));
     OCT_TRY(alloc_floats(arena, E, TILE, &t->o_EQ, err));
-    OCT_TRY(alloc_floats(arena, 1, TILE, &t->max_Q, err));
-    OCT_TRY(alloc_floats(arena, 1, TILE, &t->sum_Q, err));
-    OCT_TRY(alloc_floats(arena, 1, TILE, &t->rescale_Q, err));
-    if (longest == 0)
-        return OCT_OK;
+    if (longest == 0) {
+        OCT_TRY(alloc_floats(arena, 1, TILE, &t->max_Q, err));
+        OCT_TRY(alloc_floats(arena, 1, TILE, &t->sum_Q, err));
+        return alloc_floats(arena, 1, TILE, &t->rescale_Q, err);
+    }
+    OCT_TRY(alloc_floats(arena, 1, TILE, &t->lse_Q, err));
+    OCT_TRY(alloc_floats(arena, 1, TILE, &t->delta_Q, err));
     OCT_TRY(alloc_floats(arena, TILE, E, &t->do_QE, err));
     OCT_TRY(alloc_floats(arena, E, TILE, &t->do_EQ, err));
     OCT_TRY(alloc_floats(arena, TILE, TILE, &t->ds_KQ, err));
@@ -360,8 +369,8 @@ static void backward_keys(const backward_job *job, const tiles *t, int64_t head,
                                       .cols = cols,
                                       .depth = shape->v_dim};
     kernels->product(&dp);
-    kernels->softmax_backward(t->s_KQ, t->ds_KQ, keys, cols, shape->softmax_scale, t->max_Q,
-                              t->sum_Q);
+    kernels->softmax_backward(t->s_KQ, t->ds_KQ, keys, cols, shape->softmax_scale, t->lse_Q,
+                              t->delta_Q);
 
     const oct_attention_product dv = {.a = t->s_KQ,
                                       .a_row = TILE,
@@ -423,10 +432,10 @@ static void backward_load_queries(const backward_job *job, const tiles *t, int64
     kernels->transpose(t->do_QE, E, cols, E, t->do_EQ, TILE);
     kernels->load(&out, t->v_KE, E);
     kernels->transpose(t->v_KE, E, cols, E, t->o_EQ, TILE);
-    kernels->column_dots(t->do_EQ, t->o_EQ, shape->v_dim, cols, t->sum_Q);
+    kernels->column_dots(t->do_EQ, t->o_EQ, shape->v_dim, cols, t->delta_Q);
     const float *lse = job->lse_HT + head * job->tokens + first;
     for (int64_t i = 0; i < TILE; i++)
-        t->max_Q[i] = i < queries ? lse[i] : 0.0f;
+        t->lse_Q[i] = i < queries ? lse[i] : 0.0f;
 }
 
 static void backward_store_dq(const backward_job *job, const tiles *t, int64_t head, int64_t first,

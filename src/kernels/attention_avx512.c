@@ -1,0 +1,365 @@
+/* The inner loops of attention in AVX-512: 16 columns per vector, every column computed by the same
+ * operations in the same order as kernels/attention_ref.c. */
+#include "kernels/attention.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+#include <math.h>
+
+#include "base/size.h"
+#include "kernels/fmath_avx512.h"
+
+enum { TILE = OCT_ATTENTION_TILE, LANES = OCT_ATTENTION_LANES };
+
+/* Micro-tile of the products: 6 rows x 4 vectors are 24 accumulators, which leaves registers for
+ * the 4 vectors of b and one broadcast, and takes 10 loads for 24 FMAs. */
+enum { TILE_ROWS = 6, TILE_VECTORS = 4 };
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+/* Lanes that are at or above `lane` (which may lie outside 0..15). */
+static inline __mmask16 lanes_from(int64_t lane)
+{
+    return lane <= 0 ? (__mmask16)0xffff : lane >= LANES ? 0 : (__mmask16)(0xffffu << lane);
+}
+
+static inline __mmask16 lanes_below(int64_t lane)
+{
+    return (__mmask16)~lanes_from(lane);
+}
+
+/* --- moving tiles ----------------------------------------------------------------------------- */
+
+/* One row of F32 to dst, or of BF16: ld floats, those from `dim` on 0. */
+static inline void load_row_f32(const float *src, int64_t dim, float *dst, int64_t ld)
+{
+    int64_t d = 0;
+    for (; d + LANES <= dim; d += LANES)
+        _mm512_store_ps(dst + d, _mm512_loadu_ps(src + d));
+    if (d < ld)
+        _mm512_store_ps(dst + d, _mm512_maskz_loadu_ps(lanes_below(dim - d), src + d));
+}
+
+static inline void load_row_bf16(const uint16_t *src, int64_t dim, float *dst, int64_t ld)
+{
+    int64_t d = 0;
+    for (; d + LANES <= dim; d += LANES) {
+        const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(src + d));
+        _mm512_store_si512(dst + d, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    }
+    if (d < ld) {
+        const __m256i half = _mm256_maskz_loadu_epi16(lanes_below(dim - d), src + d);
+        _mm512_store_si512(dst + d, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    }
+}
+
+/* Rows of one head are far apart, a page in the usual layout: the hardware does not foresee the
+ * next tile. A prefetch past the tensor does nothing. */
+static inline void prefetch_row(const void *src, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += 64)
+        _mm_prefetch((const char *)src + at, _MM_HINT_T1);
+}
+
+static void load_avx512(const oct_attention_rows *src, float *dst, int64_t ld)
+{
+    const size_t bytes = oct_dtype_bytes(src->dtype);
+    const unsigned char *row = src->data;
+    for (int64_t r = 0; r < src->rows; r++) {
+        prefetch_row(row + (size_t)(TILE * src->stride) * bytes, (size_t)src->dim * bytes);
+        if (src->dtype == OCT_DTYPE_F32)
+            load_row_f32((const float *)(const void *)row, src->dim, dst, ld);
+        else
+            load_row_bf16((const uint16_t *)(const void *)row, src->dim, dst, ld);
+        row += (size_t)src->stride * bytes;
+        dst += ld;
+    }
+    for (int64_t r = src->rows; r % LANES != 0; r++, dst += ld)
+        for (int64_t d = 0; d < ld; d += LANES)
+            _mm512_store_ps(dst + d, _mm512_setzero_ps());
+}
+
+/* oct_bf16_from_f32 in 16 lanes; vcvtneps2bf16 would flush subnormals. */
+static inline __m256i bf16_from_f32(__m512 x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i upper = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_srli_epi32(
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(
+        _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40)));
+}
+
+static void store_avx512(const float *src, int64_t ld, float factor, const oct_attention_rows *dst)
+{
+    const __m512 factors = _mm512_set1_ps(factor);
+    for (int64_t r = 0; r < dst->rows; r++) {
+        for (int64_t d = 0; d < dst->dim; d += LANES) {
+            const int64_t at = r * dst->stride + d;
+            const __mmask16 lanes = lanes_below(dst->dim - d);
+            const __m512 x = _mm512_mul_ps(_mm512_load_ps(src + r * ld + d), factors);
+            if (dst->dtype == OCT_DTYPE_F32)
+                _mm512_mask_storeu_ps((float *)dst->data + at, lanes, x);
+            else
+                _mm256_mask_storeu_epi16((uint16_t *)dst->data + at, lanes, bf16_from_f32(x));
+        }
+    }
+}
+
+/* One 16 x 16 block, by doubling the width of what is exchanged: 1, 2, 4 and 8 floats. */
+static inline void transpose_block(const float *src, int64_t ld_src, float *dst, int64_t ld_dst)
+{
+    __m512 x[LANES], y[LANES];
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        x[2 * i] = _mm512_load_ps(src + 2 * i * ld_src);
+        x[2 * i + 1] = _mm512_load_ps(src + (2 * i + 1) * ld_src);
+        y[2 * i] = _mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]);
+        y[2 * i + 1] = _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const __m512d low0 = _mm512_castps_pd(y[4 * i]), high0 = _mm512_castps_pd(y[4 * i + 1]);
+        const __m512d low1 = _mm512_castps_pd(y[4 * i + 2]), high1 = _mm512_castps_pd(y[4 * i + 3]);
+        x[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low0, low1));
+        x[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low0, low1));
+        x[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high0, high1));
+        x[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high0, high1));
+    }
+    /* x[4g + c] now holds, per quarter q, column 4q + c of rows 4g .. 4g+3. */
+    UNROLL
+    for (int c = 0; c < 4; c++) {
+        const __m512 a = _mm512_shuffle_f32x4(x[c], x[4 + c], 0x88);
+        const __m512 b = _mm512_shuffle_f32x4(x[c], x[4 + c], 0xdd);
+        const __m512 d = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0x88);
+        const __m512 e = _mm512_shuffle_f32x4(x[8 + c], x[12 + c], 0xdd);
+        _mm512_store_ps(dst + c * ld_dst, _mm512_shuffle_f32x4(a, d, 0x88));
+        _mm512_store_ps(dst + (4 + c) * ld_dst, _mm512_shuffle_f32x4(b, e, 0x88));
+        _mm512_store_ps(dst + (8 + c) * ld_dst, _mm512_shuffle_f32x4(a, d, 0xdd));
+        _mm512_store_ps(dst + (12 + c) * ld_dst, _mm512_shuffle_f32x4(b, e, 0xdd));
+    }
+}
+
+static void transpose_avx512(const float *src, int64_t ld_src, int64_t rows, int64_t cols,
+                             float *dst, int64_t ld_dst)
+{
+    for (int64_t r = 0; r < rows; r += LANES)
+        for (int64_t c = 0; c < cols; c += LANES)
+            transpose_block(src + r * ld_src + c, ld_src, dst + c * ld_dst + r, ld_dst);
+}
+
+/* --- products --------------------------------------------------------------------------------- */
+
+/* `rows` x `vectors` outputs at (m, n), terms first .. end-1; with `masked`, column n takes part in
+ * term k only if n >= k. Inlined with constants, so that the accumulators are registers. */
+static inline __attribute__((always_inline)) void micro_tile(const oct_attention_product *p,
+                                                             int64_t m, int64_t n, int64_t first,
+                                                             int64_t end, const int rows,
+                                                             const int vectors, const bool masked)
+{
+    __m512 c[TILE_ROWS][TILE_VECTORS];
+    float *out = p->c + m * p->ldc + n;
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++)
+            c[r][v] =
+                p->accumulate ? _mm512_load_ps(out + r * p->ldc + v * LANES) : _mm512_setzero_ps();
+    }
+    const int64_t a_row = p->a_row, a_depth = p->a_depth, ldb = p->ldb;
+    const float *a = p->a + m * a_row + first * a_depth;
+    const float *b = p->b + first * ldb + n;
+    for (int64_t k = first; k < end; k++) {
+        __m512 x[TILE_VECTORS];
+        UNROLL
+        for (int v = 0; v < vectors; v++)
+            x[v] = _mm512_load_ps(b + v * LANES);
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const __m512 y = _mm512_set1_ps(a[r * a_row]);
+            UNROLL
+            for (int v = 0; v < vectors; v++)
+                c[r][v] =
+                    masked ? _mm512_mask3_fmadd_ps(y, x[v], c[r][v], lanes_from(k - n - v * LANES))
+                           : _mm512_fmadd_ps(y, x[v], c[r][v]);
+        }
+        a += a_depth;
+        b += ldb;
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++)
+            _mm512_store_ps(out + r * p->ldc + v * LANES, c[r][v]);
+    }
+}
+
+typedef void micro_tile_fn(const oct_attention_product *p, int64_t m, int64_t n, int64_t first,
+                           int64_t end);
+
+#define MICRO_TILE(rows, vectors)                                                                  \
+    static void micro_tile_##rows##x##vectors(const oct_attention_product *p, int64_t m,           \
+                                              int64_t n, int64_t first, int64_t end)               \
+    {                                                                                              \
+        micro_tile(p, m, n, first, end, rows, vectors, false);                                     \
+    }                                                                                              \
+    static void micro_tile_masked_##rows##x##vectors(const oct_attention_product *p, int64_t m,    \
+                                                     int64_t n, int64_t first, int64_t end)        \
+    {                                                                                              \
+        micro_tile(p, m, n, first, end, rows, vectors, true);                                      \
+    }
+#define MICRO_TILES(rows)                                                                          \
+    MICRO_TILE(rows, 1)                                                                            \
+    MICRO_TILE(rows, 2)                                                                            \
+    MICRO_TILE(rows, 3)                                                                            \
+    MICRO_TILE(rows, 4)
+MICRO_TILES(1)
+MICRO_TILES(2)
+MICRO_TILES(3)
+MICRO_TILES(4)
+MICRO_TILES(5)
+MICRO_TILES(6)
+
+#define ROW_OF_TILES(name, rows)                                                                   \
+    {                                                                                              \
+        name##rows##x1, name##rows##x2, name##rows##x3, name##rows##x4                             \
+    }
+#define ALL_TILES(name)                                                                            \
+    {                                                                                              \
+        ROW_OF_TILES(name, 1), ROW_OF_TILES(name, 2), ROW_OF_TILES(name, 3),                       \
+            ROW_OF_TILES(name, 4), ROW_OF_TILES(name, 5), ROW_OF_TILES(name, 6)                    \
+    }
+
+static micro_tile_fn *const tiles[TILE_ROWS][TILE_VECTORS] = ALL_TILES(micro_tile_);
+static micro_tile_fn *const masked_tiles[TILE_ROWS][TILE_VECTORS] = ALL_TILES(micro_tile_masked_);
+
+/* Rows m .. m+rows-1 where row r takes part in the terms k >= r: the triangle row by row, then what
+ * all rows have. */
+static void tile_from_rows(const oct_attention_product *p, int64_t m, int64_t rows, int64_t n,
+                           int64_t vectors)
+{
+    const int64_t common = oct_min_i64(m + rows, p->depth);
+    for (int64_t r = m; r < m + rows; r++)
+        tiles[0][vectors - 1](p, r, n, r, common);
+    if (common < p->depth) {
+        oct_attention_product rest = *p;
+        rest.accumulate = true;
+        tiles[rows - 1][vectors - 1](&rest, m, n, common, p->depth);
+    }
+}
+
+static void product_avx512(const oct_attention_product *p)
+{
+    for (int64_t n = 0; n < p->cols; n += TILE_VECTORS * LANES) {
+        const int64_t vectors = oct_min_i64(TILE_VECTORS, (p->cols - n) / LANES);
+        for (int64_t m = 0; m < p->rows; m += TILE_ROWS) {
+            const int64_t rows = oct_min_i64(TILE_ROWS, p->rows - m);
+            if (p->terms == OCT_ATTENTION_TERMS_ALL)
+                tiles[rows - 1][vectors - 1](p, m, n, 0, p->depth);
+            else if (p->terms == OCT_ATTENTION_TERMS_UP_TO_COLUMN)
+                masked_tiles[rows - 1][vectors - 1](p, m, n, 0, p->depth);
+            else
+                tile_from_rows(p, m, rows, n, vectors);
+        }
+    }
+}
+
+/* --- columns ---------------------------------------------------------------------------------- */
+
+static void scale_columns_avx512(float *c, int64_t rows, int64_t cols, const float *factor_n)
+{
+    const __m512 one = _mm512_set1_ps(1.0f);
+    for (int64_t n = 0; n < cols; n += LANES) {
+        const __m512 factor = _mm512_load_ps(factor_n + n);
+        if (_mm512_cmp_ps_mask(factor, one, _CMP_EQ_OQ) == 0xffff)
+            continue; /* the running max seldom rises */
+        for (int64_t m = 0; m < rows; m++) {
+            float *at = c + m * TILE + n;
+            _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), factor));
+        }
+    }
+}
+
+static void column_dots_avx512(const float *a, const float *b, int64_t rows, int64_t cols,
+                               float *dot_n)
+{
+    for (int64_t n = 0; n < cols; n += LANES) {
+        __m512 dot = _mm512_setzero_ps();
+        for (int64_t m = 0; m < rows; m++)
+            dot = _mm512_fmadd_ps(_mm512_load_ps(a + m * TILE + n),
+                                  _mm512_load_ps(b + m * TILE + n), dot);
+        _mm512_store_ps(dot_n + n, dot);
+    }
+}
+
+static void softmax_avx512(float *s, int64_t keys, int64_t queries, float scale, bool diagonal,
+                           float *max_n, float *sum_n, float *rescale_n)
+{
+    const __m512 scales = _mm512_set1_ps(scale);
+    const __m512 masked = _mm512_set1_ps(-INFINITY);
+    for (int64_t n = 0; n < queries; n += LANES) {
+        /* Keys above all these queries would add exact zeros. */
+        const int64_t end = diagonal ? oct_min_i64(keys, n + LANES) : keys;
+        const __m512 old_max = _mm512_load_ps(max_n + n);
+        __m512 max = old_max;
+        for (int64_t j = 0; j < end; j++) {
+            float *at = s + j * TILE + n;
+            __m512 score = _mm512_mul_ps(_mm512_load_ps(at), scales);
+            if (diagonal)
+                score = _mm512_mask_mov_ps(masked, lanes_from(j - n), score);
+            _mm512_store_ps(at, score);
+            max = _mm512_max_ps(score, max); /* max if score is NaN */
+        }
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t j = 0; j < end; j++) {
+            float *at = s + j * TILE + n;
+            const __m512 p = oct_exp_x16(_mm512_sub_ps(_mm512_load_ps(at), max));
+            _mm512_store_ps(at, p);
+            sum = _mm512_add_ps(sum, p);
+        }
+        const __m512 rescale = oct_exp_x16(_mm512_sub_ps(old_max, max));
+        _mm512_store_ps(rescale_n + n, rescale);
+        _mm512_store_ps(max_n + n, max);
+        _mm512_store_ps(sum_n + n, _mm512_fmadd_ps(_mm512_load_ps(sum_n + n), rescale, sum));
+    }
+}
+
+static void softmax_backward_avx512(float *s, float *dp, int64_t keys, int64_t queries, float scale,
+                                    const float *lse_n, const float *delta_n)
+{
+    const __m512 scales = _mm512_set1_ps(scale);
+    for (int64_t n = 0; n < queries; n += LANES) {
+        const __m512 lse = _mm512_load_ps(lse_n + n), delta = _mm512_load_ps(delta_n + n);
+        for (int64_t j = 0; j < keys; j++) {
+            const int64_t at = j * TILE + n;
+            const __m512 score = _mm512_mul_ps(_mm512_load_ps(s + at), scales);
+            const __m512 p = oct_exp_x16(_mm512_sub_ps(score, lse));
+            _mm512_store_ps(s + at, p);
+            _mm512_store_ps(dp + at,
+                            _mm512_mul_ps(p, _mm512_sub_ps(_mm512_load_ps(dp + at), delta)));
+        }
+    }
+}
+
+void oct_attention_kernels_avx512(oct_attention_kernels *kernels)
+{
+    *kernels = (oct_attention_kernels){
+        .load = load_avx512,
+        .store = store_avx512,
+        .transpose = transpose_avx512,
+        .product = product_avx512,
+        .scale_columns = scale_columns_avx512,
+        .column_dots = column_dots_avx512,
+        .softmax = softmax_avx512,
+        .softmax_backward = softmax_backward_avx512,
+    };
+}
+
+#endif

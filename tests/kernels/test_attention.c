@@ -1,0 +1,745 @@
+/* The attention core: bits over instruction sets, threads and packing; values against plain FP64
+ * attention; what non-finite inputs reach; errors and memory. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "kernels/exec.h"
+#include "numeric/bf16.h"
+
+/* --- one problem ------------------------------------------------------------------------------ */
+
+enum { Q, K, V, DOUT, INPUTS, OUT = INPUTS, DQ, DK, DV, TENSORS };
+static const char *const tensor_name[TENSORS] = {"q", "k", "v", "dout", "out", "dq", "dk", "dv"};
+
+/* Elements between the heads of a token and between tokens that belong to nobody. */
+enum { HEAD_GAP = 3, TOKEN_GAP = 5 };
+enum { CANARY = 0x5a };
+
+typedef struct problem {
+    oct_dtype dtype;
+    int64_t heads, qk_dim, v_dim, sequences, tokens;
+    int32_t cu_seqlens[8];
+    float scale;
+    oct_attention_view view[TENSORS];
+    size_t bytes[TENSORS];
+    float *lse_HT; /* one canary behind the last */
+} problem;
+
+static int64_t dim_of(const problem *p, int tensor)
+{
+    return tensor == Q || tensor == K || tensor == DQ || tensor == DK ? p->qk_dim : p->v_dim;
+}
+
+static float get(const problem *p, int tensor, int64_t t, int64_t h, int64_t d)
+{
+    const oct_attention_view *view = &p->view[tensor];
+    const int64_t at = t * view->token_stride + h * view->head_stride + d;
+    return p->dtype == OCT_DTYPE_F32 ? ((const float *)view->data)[at]
+                                     : oct_bf16_to_f32(((const uint16_t *)view->data)[at]);
+}
+
+static void set(const problem *p, int tensor, int64_t t, int64_t h, int64_t d, float x)
+{
+    const oct_attention_view *view = &p->view[tensor];
+    const int64_t at = t * view->token_stride + h * view->head_stride + d;
+    if (p->dtype == OCT_DTYPE_F32)
+        ((float *)view->data)[at] = x;
+    else
+        ((uint16_t *)view->data)[at] = oct_bf16_from_f32(x);
+}
+
+static void *canaries(size_t bytes)
+{
+    void *data = malloc(bytes);
+    assert_non_null(data);
+    memset(data, CANARY, bytes);
+    return data;
+}
+
+/* Inputs are uniform in (-2, 2) and depend on (tensor, token, head, element) only. */
+static problem problem_new(oct_dtype dtype, int64_t heads, int64_t qk_dim, int64_t v_dim,
+                           int64_t sequences, const int32_t *lengths)
+{
+    problem p = {.dtype = dtype,
+                 .heads = heads,
+                 .qk_dim = qk_dim,
+                 .v_dim = v_dim,
+                 .sequences = sequences,
+                 .scale = 1.0f / sqrtf((float)qk_dim)};
+    for (int64_t b = 0; b < sequences; b++)
+        p.cu_seqlens[b + 1] = p.cu_seqlens[b] + lengths[b];
+    p.tokens = p.cu_seqlens[sequences];
+    for (int i = 0; i < TENSORS; i++) {
+        const int64_t head_stride = dim_of(&p, i) + HEAD_GAP;
+        const int64_t token_stride = heads * head_stride + TOKEN_GAP;
+        p.bytes[i] = (size_t)(p.tokens * token_stride + 1) * oct_dtype_bytes(dtype);
+        p.view[i] = (oct_attention_view){
+            .data = canaries(p.bytes[i]), .token_stride = token_stride, .head_stride = head_stride};
+    }
+    for (int i = 0; i < INPUTS; i++) {
+        const oct_rng rng = oct_rng_stream(1, tensor_name[i]);
+        for (int64_t t = 0; t < p.tokens; t++)
+            for (int64_t h = 0; h < heads; h++)
+                for (int64_t d = 0; d < dim_of(&p, i); d++)
+                    set(&p, i, t, h, d,
+                        (float)(oct_rng_uniform(rng, (uint64_t)((t * 16 + h) * 256 + d)) * 4 - 2));
+    }
+    p.lse_HT = canaries((size_t)(heads * p.tokens + 1) * sizeof(float));
+    return p;
+}
+
+static problem problem_one(oct_dtype dtype, int64_t heads, int64_t qk_dim, int64_t v_dim,
+                           int32_t tokens)
+{
+    return problem_new(dtype, heads, qk_dim, v_dim, 1, &tokens);
+}
+
+static void problem_release(problem *p)
+{
+    for (int i = 0; i < TENSORS; i++)
+        free(p->view[i].data);
+    free(p->lse_HT);
+}
+
+static oct_attention_shape shape_of(const problem *p)
+{
+    return (oct_attention_shape){.dtype = p->dtype,
+                                 .heads = p->heads,
+                                 .qk_dim = p->qk_dim,
+                                 .v_dim = p->v_dim,
+                                 .sequences = p->sequences,
+                                 .cu_seqlens = p->cu_seqlens,
+                                 .softmax_scale = p->scale};
+}
+
+static oct_status run_on(const oct_exec *exec, const problem *p, oct_err *err)
+{
+    const oct_attention_shape shape = shape_of(p);
+    const oct_attention_view *x = p->view;
+    OCT_TRY(oct_attention(exec, &shape, &x[Q], &x[K], &x[V], &x[OUT], p->lse_HT, err));
+    return oct_attention_backward(exec, &shape, &x[Q], &x[K], &x[V], &x[OUT], p->lse_HT, &x[DOUT],
+                                  &x[DQ], &x[DK], &x[DV], err);
+}
+
+static void run(const problem *p, oct_isa isa, int threads)
+{
+    oct_kernels kernels;
+    oct_kernels_init(&kernels, isa);
+    oct_arena scratch;
+    oct_arena_init(&scratch, "scratch");
+    const oct_exec exec = {.kernels = &kernels, .threads = threads, .scratch = &scratch};
+    oct_err err = {0};
+    if (run_on(&exec, p, &err) != OCT_OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(scratch.used_bytes, 0);
+    oct_arena_release(&scratch);
+}
+
+static void run_best(const problem *p)
+{
+    run(p, oct_cpu_isa(), 1);
+}
+
+static void assert_all_same_bits(const problem *a, const problem *b)
+{
+    for (int i = 0; i < TENSORS; i++)
+        if (memcmp(a->view[i].data, b->view[i].data, a->bytes[i]) != 0)
+            fail_msg("%s differs: tokens %d, heads %d, qk_dim %d, v_dim %d", tensor_name[i],
+                     (int)a->tokens, (int)a->heads, (int)a->qk_dim, (int)a->v_dim);
+    assert_memory_equal(a->lse_HT, b->lse_HT, (size_t)(a->heads * a->tokens + 1) * sizeof(float));
+}
+
+/* Token t of a has the outputs of token t + shift of b. */
+static void assert_token_same_bits(const problem *a, const problem *b, int64_t t, int64_t shift,
+                                   int first_tensor, int last_tensor)
+{
+    for (int i = first_tensor; i <= last_tensor; i++)
+        for (int64_t h = 0; h < a->heads; h++)
+            for (int64_t d = 0; d < dim_of(a, i); d++)
+                if (oct_f32_bits(get(a, i, t, h, d)) != oct_f32_bits(get(b, i, t + shift, h, d)))
+                    fail_msg("%s differs at token %d, head %d, element %d", tensor_name[i], (int)t,
+                             (int)h, (int)d);
+}
+
+static void assert_canaries(const problem *p)
+{
+    const size_t size = oct_dtype_bytes(p->dtype);
+    for (int i = 0; i < TENSORS; i++) {
+        const oct_attention_view *view = &p->view[i];
+        const int64_t elements = (int64_t)(p->bytes[i] / size);
+        for (int64_t at = 0; at < elements; at++) {
+            const int64_t in_token = at % view->token_stride;
+            if (at < elements - 1 && in_token / view->head_stride < p->heads &&
+                in_token % view->head_stride < dim_of(p, i))
+                continue;
+            for (size_t byte = 0; byte < size; byte++)
+                assert_int_equal(((const unsigned char *)view->data)[(size_t)at * size + byte],
+                                 CANARY);
+        }
+    }
+    const unsigned char *behind = (const unsigned char *)(p->lse_HT + p->heads * p->tokens);
+    assert_int_equal(behind[0], CANARY);
+}
+
+/* --- plain attention in FP64 ------------------------------------------------------------------ */
+
+typedef struct oracle {
+    double *x[TENSORS]; /* OUT .. DV: [tokens, heads, dim] */
+    double *lse_HT;
+} oracle;
+
+static double *at64(const oracle *o, const problem *p, int tensor, int64_t t, int64_t h)
+{
+    return o->x[tensor] + (t * p->heads + h) * dim_of(p, tensor);
+}
+
+static double dot64(const problem *p, int a, int64_t ta, int b, int64_t tb, int64_t h)
+{
+    double dot = 0.0;
+    for (int64_t d = 0; d < dim_of(p, a); d++)
+        dot += (double)get(p, a, ta, h, d) * (double)get(p, b, tb, h, d);
+    return dot;
+}
+
+/* y += w * (input tensor x of token t). */
+static void add64(const problem *p, double *y, double w, int x, int64_t t, int64_t h)
+{
+    for (int64_t d = 0; d < dim_of(p, x); d++)
+        y[d] += w * (double)get(p, x, t, h, d);
+}
+
+static void oracle_query(const oracle *o, const problem *p, int64_t start, int64_t i, int64_t h,
+                         double *weight)
+{
+    const double scale = (double)p->scale;
+    double max = -HUGE_VAL, sum = 0.0, delta = 0.0;
+    for (int64_t j = start; j <= i; j++) {
+        weight[j] = scale * dot64(p, Q, i, K, j, h);
+        max = fmax(max, weight[j]);
+    }
+    for (int64_t j = start; j <= i; j++)
+        sum += exp(weight[j] - max);
+    o->lse_HT[h * p->tokens + i] = max + log(sum);
+    for (int64_t j = start; j <= i; j++) {
+        weight[j] = exp(weight[j] - max) / sum;
+        add64(p, at64(o, p, OUT, i, h), weight[j], V, j, h);
+        add64(p, at64(o, p, DV, j, h), weight[j], DOUT, i, h);
+        delta += weight[j] * dot64(p, DOUT, i, V, j, h);
+    }
+    for (int64_t j = start; j <= i; j++) {
+        const double ds = scale * weight[j] * (dot64(p, DOUT, i, V, j, h) - delta);
+        add64(p, at64(o, p, DQ, i, h), ds, K, j, h);
+        add64(p, at64(o, p, DK, j, h), ds, Q, i, h);
+    }
+}
+
+static oracle oracle_new(const problem *p)
+{
+    oracle o = {.lse_HT = calloc((size_t)(p->heads * p->tokens), sizeof(double))};
+    for (int i = OUT; i < TENSORS; i++)
+        o.x[i] = calloc((size_t)(p->tokens * p->heads * dim_of(p, i)), sizeof(double));
+    double *weight = calloc((size_t)p->tokens, sizeof *weight);
+    for (int64_t b = 0; b < p->sequences; b++)
+        for (int64_t i = p->cu_seqlens[b]; i < p->cu_seqlens[b + 1]; i++)
+            for (int64_t h = 0; h < p->heads; h++)
+                oracle_query(&o, p, p->cu_seqlens[b], i, h, weight);
+    free(weight);
+    return o;
+}
+
+static void oracle_release(oracle *o)
+{
+    for (int i = OUT; i < TENSORS; i++)
+        free(o->x[i]);
+    free(o->lse_HT);
+}
+
+/* Every value within `bound` of the tensor's largest value, or of 1 where that is smaller:
+ * gradients of the first tokens are 0 up to cancellation. F32: scores of up to 4*sqrt(D) are off by
+ * some ulp, which exp turns into a relative error of P; 6e-6 is 3 times what is measured. BF16 adds
+ * the rounding of the results (2^-9 of them) and that of out, which delta sees; 2^-7 is 1.7 times
+ * what is measured. */
+static const double f32_bound = 6e-6, bf16_bound = 0x1p-7;
+
+static void assert_near_oracle(const problem *p)
+{
+    const double bound = p->dtype == OCT_DTYPE_F32 ? f32_bound : bf16_bound;
+    oracle o = oracle_new(p);
+    for (int i = OUT; i < TENSORS; i++) {
+        double largest = 0.0, worst = 0.0;
+        for (int64_t t = 0; t < p->tokens; t++)
+            for (int64_t h = 0; h < p->heads; h++)
+                for (int64_t d = 0; d < dim_of(p, i); d++) {
+                    const double want = at64(&o, p, i, t, h)[d];
+                    const double distance = fabs((double)get(p, i, t, h, d) - want);
+                    largest = fmax(largest, fabs(want));
+                    worst = isnan(distance) ? HUGE_VAL : fmax(worst, distance);
+                }
+        if (!(worst <= bound * fmax(largest, 1.0)))
+            fail_msg("%s is off by %.3g of %.3g: tokens %d, heads %d, qk_dim %d, v_dim %d",
+                     tensor_name[i], worst, largest, (int)p->tokens, (int)p->heads, (int)p->qk_dim,
+                     (int)p->v_dim);
+    }
+    for (int64_t n = 0; n < p->heads * p->tokens; n++)
+        assert_true(fabs((double)p->lse_HT[n] - o.lse_HT[n]) <= 1e-5);
+    oracle_release(&o);
+}
+
+/* --- sizes ------------------------------------------------------------------------------------ */
+
+static const int32_t all_tokens[] = {1, 2, 7, 63, 64, 65, 130};
+static const int64_t all_dims[][2] = {{1, 1}, {3, 16}, {16, 3}, {48, 80}, {80, 48}, {192, 128}};
+enum {
+    TOKEN_CASES = sizeof all_tokens / sizeof *all_tokens,
+    DIM_CASES = sizeof all_dims / sizeof *all_dims
+};
+
+static void attention__odd_sizes__same_bits_for_every_isa_and_thread_count(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TOKEN_CASES; t++)
+        for (int d = 0; d < DIM_CASES; d++)
+            for (int bf16 = 0; bf16 < 2; bf16++) {
+                const oct_dtype dtype = bf16 ? OCT_DTYPE_BF16 : OCT_DTYPE_F32;
+                problem a = problem_one(dtype, 2, all_dims[d][0], all_dims[d][1], all_tokens[t]);
+                run(&a, OCT_ISA_REF, 1);
+                assert_canaries(&a);
+                for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++)
+                    for (int threads = 1; threads <= 2; threads++) {
+                        if (isa == OCT_ISA_REF && (threads == 1 || d == DIM_CASES - 1))
+                            continue;
+                        problem b =
+                            problem_one(dtype, 2, all_dims[d][0], all_dims[d][1], all_tokens[t]);
+                        run(&b, (oct_isa)isa, threads);
+                        assert_all_same_bits(&a, &b);
+                        problem_release(&b);
+                    }
+                problem_release(&a);
+            }
+}
+
+static void attention__odd_sizes__near_plain_fp64_attention(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TOKEN_CASES; t++)
+        for (int d = 0; d < DIM_CASES; d++)
+            for (int bf16 = 0; bf16 < 2; bf16++) {
+                problem p = problem_one(bf16 ? OCT_DTYPE_BF16 : OCT_DTYPE_F32, 2, all_dims[d][0],
+                                        all_dims[d][1], all_tokens[t]);
+                run_best(&p);
+                assert_near_oracle(&p);
+                problem_release(&p);
+            }
+}
+
+/* The running max rises in every tile of keys, so that every rescale counts. */
+static void attention__rising_scores__near_plain_fp64_attention(void **state)
+{
+    (void)state;
+    problem p = problem_one(OCT_DTYPE_F32, 1, 16, 16, 200);
+    for (int64_t t = 0; t < p.tokens; t++) {
+        set(&p, Q, t, 0, 0, 1.0f);
+        set(&p, K, t, 0, 0, (float)t * 0.25f);
+    }
+    run_best(&p);
+    assert_near_oracle(&p);
+    problem_release(&p);
+}
+
+static void attention__large_scores__one_hot_without_overflow(void **state)
+{
+    (void)state;
+    problem p = problem_one(OCT_DTYPE_F32, 1, 8, 4, 70);
+    for (int64_t t = 0; t < p.tokens; t++)
+        for (int64_t d = 0; d < 8; d++) {
+            set(&p, Q, t, 0, d, d == t % 8 ? 1e4f : 0.0f);
+            set(&p, K, t, 0, d, d == t % 8 ? (float)(t + 1) * 1e4f : -1e4f);
+        }
+    run_best(&p);
+    for (int64_t t = 0; t < p.tokens; t++) /* the best key is the query's own token */
+        for (int64_t d = 0; d < 4; d++) {
+            assert_true(get(&p, OUT, t, 0, d) == get(&p, V, t, 0, d));
+            assert_true(get(&p, DV, t, 0, d) == get(&p, DOUT, t, 0, d));
+        }
+    problem_release(&p);
+}
+
+/* --- sequences -------------------------------------------------------------------------------- */
+
+static void attention__packed_sequences__same_bits_as_alone(void **state)
+{
+    (void)state;
+    const int32_t lengths[] = {0, 70, 0, 129, 1};
+    const int64_t starts[] = {0, 0, 70, 70, 199};
+    problem packed = problem_new(OCT_DTYPE_BF16, 3, 20, 12, 5, lengths);
+    run(&packed, oct_cpu_isa(), 2);
+    for (int b = 0; b < 5; b++) {
+        if (lengths[b] == 0)
+            continue;
+        problem alone = problem_one(OCT_DTYPE_BF16, 3, 20, 12, lengths[b]);
+        for (int i = 0; i < INPUTS; i++)
+            for (int64_t t = 0; t < lengths[b]; t++)
+                for (int64_t h = 0; h < 3; h++)
+                    for (int64_t d = 0; d < dim_of(&alone, i); d++)
+                        set(&alone, i, t, h, d, get(&packed, i, t + starts[b], h, d));
+        run_best(&alone);
+        for (int64_t t = 0; t < lengths[b]; t++) {
+            assert_token_same_bits(&alone, &packed, t, starts[b], OUT, DV);
+            for (int64_t h = 0; h < 3; h++)
+                assert_int_equal(oct_f32_bits(alone.lse_HT[h * lengths[b] + t]),
+                                 oct_f32_bits(packed.lse_HT[h * packed.tokens + starts[b] + t]));
+        }
+        problem_release(&alone);
+    }
+    assert_near_oracle(&packed);
+    problem_release(&packed);
+}
+
+/* Causality, and that tile edges do not show. */
+static void attention__shorter_sequence__same_bits_in_out_and_dq(void **state)
+{
+    (void)state;
+    problem whole = problem_one(OCT_DTYPE_F32, 2, 17, 9, 131);
+    run_best(&whole);
+    for (int32_t tokens = 1; tokens < 131; tokens += 13) {
+        problem part = problem_one(OCT_DTYPE_F32, 2, 17, 9, tokens);
+        run_best(&part);
+        for (int64_t t = 0; t < tokens; t++)
+            assert_token_same_bits(&part, &whole, t, 0, OUT, DQ);
+        problem_release(&part);
+    }
+    problem_release(&whole);
+}
+
+static void attention__nothing_to_do__succeeds(void **state)
+{
+    (void)state;
+    const int32_t empty[] = {0, 0};
+    problem p = problem_new(OCT_DTYPE_F32, 2, 4, 4, 2, empty);
+    run_best(&p);
+    problem none = problem_new(OCT_DTYPE_F32, 2, 4, 4, 0, empty);
+    run_best(&none);
+    problem headless = problem_one(OCT_DTYPE_F32, 0, 4, 4, 5);
+    run_best(&headless);
+    assert_canaries(&p);
+    assert_canaries(&headless);
+    problem_release(&p);
+    problem_release(&none);
+    problem_release(&headless);
+}
+
+static void attention__shared_head__same_bits_as_copies(void **state)
+{
+    (void)state;
+    problem copies = problem_one(OCT_DTYPE_BF16, 3, 24, 10, 75);
+    problem shared = problem_one(OCT_DTYPE_BF16, 3, 24, 10, 75);
+    for (int64_t t = 0; t < 75; t++)
+        for (int64_t h = 1; h < 3; h++)
+            for (int64_t d = 0; d < 24; d++)
+                set(&copies, K, t, h, d, get(&copies, K, t, 0, d));
+    shared.view[K].head_stride = 0;
+    run_best(&copies);
+    run_best(&shared);
+    for (int64_t t = 0; t < 75; t++)
+        assert_token_same_bits(&copies, &shared, t, 0, OUT, DV);
+    problem_release(&copies);
+    problem_release(&shared);
+}
+
+/* --- non-finite inputs ------------------------------------------------------------------------ */
+
+static bool token_is_nan(const problem *p, int tensor, int64_t t)
+{
+    bool all = true;
+    for (int64_t d = 0; d < dim_of(p, tensor); d++)
+        all = all && isnan(get(p, tensor, t, 0, d));
+    return all;
+}
+
+enum { SPOILT_TOKENS = 150, SPOILT = 100 };
+
+/* One element of one input of token SPOILT becomes `value`; earlier tokens must not notice in out
+ * and dq, whose sums run over earlier tokens only, nor later ones in dk and dv if only the query
+ * side (q, dout) is spoilt. */
+static problem spoilt_problem(oct_isa isa, int tensor, float value)
+{
+    problem clean = problem_one(OCT_DTYPE_F32, 1, 20, 18, SPOILT_TOKENS);
+    problem p = problem_one(OCT_DTYPE_F32, 1, 20, 18, SPOILT_TOKENS);
+    set(&p, tensor, SPOILT, 0, 3, value);
+    run(&clean, isa, 1);
+    run(&p, isa, 1);
+    for (int64_t t = 0; t < SPOILT; t++)
+        assert_token_same_bits(&p, &clean, t, 0, OUT, DQ);
+    if (tensor == Q || tensor == DOUT)
+        for (int64_t t = SPOILT + 1; t < SPOILT_TOKENS; t++)
+            assert_token_same_bits(&p, &clean, t, 0, OUT, DV);
+    problem_release(&clean);
+    return p;
+}
+
+static void attention__nan_input__reaches_what_depends_on_it_and_nothing_else(void **state)
+{
+    (void)state;
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
+        problem q = spoilt_problem((oct_isa)isa, Q, NAN);
+        assert_true(token_is_nan(&q, OUT, SPOILT) && token_is_nan(&q, DQ, SPOILT));
+        assert_true(isnan(q.lse_HT[SPOILT]));
+        for (int64_t t = 0; t <= SPOILT; t++)
+            assert_true(token_is_nan(&q, DK, t) && token_is_nan(&q, DV, t));
+        problem_release(&q);
+        problem k = spoilt_problem((oct_isa)isa, K, NAN);
+        for (int64_t t = SPOILT; t < SPOILT_TOKENS; t++)
+            assert_true(token_is_nan(&k, OUT, t) && token_is_nan(&k, DQ, t));
+        problem_release(&k);
+        problem v = spoilt_problem((oct_isa)isa, V, NAN);
+        for (int64_t t = SPOILT; t < SPOILT_TOKENS; t++)
+            assert_true(isnan(get(&v, OUT, t, 0, 3)) && !isnan(get(&v, OUT, t, 0, 4)) &&
+                        token_is_nan(&v, DQ, t));
+        problem_release(&v);
+        problem g = spoilt_problem((oct_isa)isa, DOUT, NAN);
+        assert_true(token_is_nan(&g, DQ, SPOILT));
+        for (int64_t t = 0; t <= SPOILT; t++)
+            assert_true(token_is_nan(&g, DK, t) && isnan(get(&g, DV, t, 0, 3)));
+        problem_release(&g);
+    }
+}
+
+static void attention__inf_input__reaches_out(void **state)
+{
+    (void)state;
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
+        for (int tensor = 0; tensor < INPUTS; tensor++)
+            for (int sign = -1; sign <= 1; sign += 2) {
+                problem p = spoilt_problem((oct_isa)isa, tensor, (float)sign * INFINITY);
+                if (tensor == V)
+                    for (int64_t t = SPOILT; t < SPOILT_TOKENS; t++)
+                        assert_true(get(&p, OUT, t, 0, 3) == (float)sign * INFINITY);
+                problem_release(&p);
+            }
+    }
+}
+
+/* A query whose every score so far is -Inf takes the first finite one, whatever tile it is in. */
+static void attention__leading_scores_minus_inf__ignored(void **state)
+{
+    (void)state;
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
+        problem p = problem_one(OCT_DTYPE_F32, 1, 1, 2, 71);
+        for (int64_t t = 0; t < 71; t++) {
+            set(&p, Q, t, 0, 0, 1.0f);
+            set(&p, K, t, 0, 0, t < 70 ? -INFINITY : 0.5f);
+        }
+        run(&p, (oct_isa)isa, 1);
+        assert_true(token_is_nan(&p, OUT, 69)); /* no key left: 0 / 0 */
+        for (int64_t d = 0; d < 2; d++)
+            assert_true(get(&p, OUT, 70, 0, d) == get(&p, V, 70, 0, d));
+        assert_true(p.lse_HT[70] == 0.5f);
+        problem_release(&p);
+    }
+}
+
+/* --- errors and memory ------------------------------------------------------------------------ */
+
+static void assert_refused(const problem *p, const oct_attention_shape *shape, const char *word)
+{
+    oct_kernels kernels;
+    oct_kernels_init(&kernels, OCT_ISA_REF);
+    oct_arena scratch;
+    oct_arena_init(&scratch, "scratch");
+    const oct_exec exec = {.kernels = &kernels, .threads = 1, .scratch = &scratch};
+    oct_err err = {0};
+    const oct_attention_view *x = p->view;
+    assert_int_equal(oct_attention(&exec, shape, &x[Q], &x[K], &x[V], &x[OUT], p->lse_HT, &err),
+                     OCT_E_SHAPE);
+    assert_non_null(strstr(err.msg, word));
+    assert_int_equal(oct_attention_backward(&exec, shape, &x[Q], &x[K], &x[V], &x[OUT], p->lse_HT,
+                                            &x[DOUT], &x[DQ], &x[DK], &x[DV], &err),
+                     OCT_E_SHAPE);
+    assert_non_null(strstr(err.msg, word));
+    assert_canaries(p);
+    oct_arena_release(&scratch);
+}
+
+static void attention__bad_arguments__e_shape(void **state)
+{
+    (void)state;
+    const int32_t lengths[] = {3, 2};
+    problem p = problem_new(OCT_DTYPE_F32, 2, 4, 4, 2, lengths);
+    oct_attention_shape shape = shape_of(&p);
+    shape.dtype = OCT_DTYPE_E4M3;
+    assert_refused(&p, &shape, "dtype");
+    shape = shape_of(&p);
+    shape.qk_dim = 0;
+    assert_refused(&p, &shape, "qk_dim 0");
+    shape = shape_of(&p);
+    shape.heads = -1;
+    assert_refused(&p, &shape, "heads -1");
+    shape = shape_of(&p);
+    const int32_t falling[] = {0, 3, 2}, late[] = {1, 3, 5};
+    shape.cu_seqlens = falling;
+    assert_refused(&p, &shape, "cu_seqlens[2] is 2");
+    shape.cu_seqlens = late;
+    assert_refused(&p, &shape, "cu_seqlens[0] is 1");
+    shape = shape_of(&p);
+    for (int i = OUT; i < TENSORS; i++)
+        p.view[i].head_stride = 0;
+    oct_kernels kernels;
+    oct_kernels_init(&kernels, OCT_ISA_REF);
+    oct_arena scratch;
+    oct_arena_init(&scratch, "scratch");
+    const oct_exec exec = {.kernels = &kernels, .threads = 1, .scratch = &scratch};
+    oct_err err = {0};
+    assert_int_equal(run_on(&exec, &p, &err), OCT_E_SHAPE);
+    assert_non_null(strstr(err.msg, "head_stride of out"));
+    oct_arena_release(&scratch);
+    problem_release(&p);
+}
+
+/* The forward pass needs tiles only, the backward pass adds FP32 dk and dv of one head per thread;
+ * the second call asks the heap for nothing. */
+static void attention__scratch__linear_in_tokens_and_reused(void **state)
+{
+    (void)state;
+    size_t peak[2];
+    oct_kernels kernels;
+    oct_kernels_init(&kernels, oct_cpu_isa());
+    for (int i = 0; i < 2; i++) {
+        problem p = problem_one(OCT_DTYPE_BF16, 2, 16, 16, i == 0 ? 256 : 1024);
+        oct_arena scratch;
+        oct_arena_init(&scratch, "scratch");
+        const oct_exec exec = {.kernels = &kernels, .threads = 2, .scratch = &scratch};
+        assert_int_equal(run_on(&exec, &p, NULL), OCT_OK);
+        const uint64_t heap_calls = scratch.heap_calls;
+        assert_int_equal(run_on(&exec, &p, NULL), OCT_OK);
+        assert_int_equal(scratch.heap_calls, heap_calls);
+        peak[i] = scratch.peak_bytes;
+        oct_arena_release(&scratch);
+        problem_release(&p);
+    }
+    assert_int_equal(peak[1] - peak[0], (1024 - 256) * (16 + 16) * (int)sizeof(float) * 2);
+}
+
+/* --- inner loops ------------------------------------------------------------------------------ */
+
+/* 64-byte aligned floats with recognisable values. */
+static float *numbers(size_t n, const char *name)
+{
+    float *x = aligned_alloc(64, (n * sizeof *x + 63) / 64 * 64);
+    assert_non_null(x);
+    const oct_rng rng = oct_rng_stream(2, name);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(oct_rng_uniform(rng, i) * 4 - 2);
+    return x;
+}
+
+static void product_kernel__all_edges__same_bits_as_ref(void **state)
+{
+    (void)state;
+    enum { ROWS = 70, COLS = 144, DEPTH = 64, FLOATS = ROWS * COLS };
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 13, 64}, depths[] = {1, 5, 63, 64};
+    oct_attention_kernels ref, best;
+    oct_attention_kernels_init(&ref, OCT_ISA_REF);
+    oct_attention_kernels_init(&best, oct_cpu_isa());
+    float *a = numbers(ROWS * DEPTH, "a"), *b = numbers(DEPTH * COLS, "b");
+    float *c_ref = numbers(FLOATS, "c"), *c_best = numbers(FLOATS, "c");
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t k = 0; k < sizeof depths / sizeof *depths; k++)
+            for (int64_t cols = 16; cols <= COLS; cols += 16)
+                for (int variant = 0; variant < 12; variant++) {
+                    const bool a_transposed = variant & 1;
+                    oct_attention_product p = {.a = a,
+                                               .b = b,
+                                               .c = c_ref,
+                                               .a_row = a_transposed ? 1 : DEPTH,
+                                               .a_depth = a_transposed ? ROWS : 1,
+                                               .ldb = COLS,
+                                               .ldc = COLS,
+                                               .rows = rows[r],
+                                               .cols = cols,
+                                               .depth = depths[k],
+                                               .accumulate = variant & 2,
+                                               .terms = (oct_attention_terms)(variant / 4)};
+                    ref.product(&p);
+                    p.c = c_best;
+                    best.product(&p);
+                    assert_memory_equal(c_ref, c_best, FLOATS * sizeof(float));
+                }
+    free(a);
+    free(b);
+    free(c_ref);
+    free(c_best);
+}
+
+static void transpose_kernel__blocks__moves_every_element(void **state)
+{
+    (void)state;
+    enum { ROWS = 48, COLS = 80 };
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
+        oct_attention_kernels kernels;
+        oct_attention_kernels_init(&kernels, (oct_isa)isa);
+        float *src = numbers(ROWS * COLS, "src"), *dst = numbers(COLS * ROWS, "dst");
+        kernels.transpose(src, COLS, ROWS, COLS, dst, ROWS);
+        for (int r = 0; r < ROWS; r++)
+            for (int c = 0; c < COLS; c++)
+                assert_true(dst[c * ROWS + r] == src[r * COLS + c]);
+        free(src);
+        free(dst);
+    }
+}
+
+/* Rounding to BF16 of every kind of value, subnormals included. */
+static void store_kernel__special_values__same_bits_as_bf16_from_f32(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {0x00000000, 0x80000000, 0x00000001, 0x00008000, 0x00008001,
+                                    0x00018000, 0x007fffff, 0x3f808000, 0x3f818000, 0x3f808001,
+                                    0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc01234, 0xffc0ffff};
+    enum { N = sizeof bits / sizeof *bits };
+    float *src = numbers(16, "src");
+    for (int i = 0; i < N; i++)
+        src[i] = oct_f32_from_bits(bits[i]);
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
+        oct_attention_kernels kernels;
+        oct_attention_kernels_init(&kernels, (oct_isa)isa);
+        uint16_t dst[N + 1];
+        dst[N] = 0x5a5a;
+        const oct_attention_rows rows = {
+            .data = dst, .dtype = OCT_DTYPE_BF16, .stride = N, .rows = 1, .dim = N};
+        kernels.store(src, 16, 1.0f, &rows);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(dst[i], oct_bf16_from_f32(src[i]));
+        assert_int_equal(dst[N], 0x5a5a);
+    }
+    free(src);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention__odd_sizes__same_bits_for_every_isa_and_thread_count),
+        cmocka_unit_test(attention__odd_sizes__near_plain_fp64_attention),
+        cmocka_unit_test(attention__rising_scores__near_plain_fp64_attention),
+        cmocka_unit_test(attention__large_scores__one_hot_without_overflow),
+        cmocka_unit_test(attention__packed_sequences__same_bits_as_alone),
+        cmocka_unit_test(attention__shorter_sequence__same_bits_in_out_and_dq),
+        cmocka_unit_test(attention__nothing_to_do__succeeds),
+        cmocka_unit_test(attention__shared_head__same_bits_as_copies),
+        cmocka_unit_test(attention__nan_input__reaches_what_depends_on_it_and_nothing_else),
+        cmocka_unit_test(attention__inf_input__reaches_out),
+        cmocka_unit_test(attention__leading_scores_minus_inf__ignored),
+        cmocka_unit_test(attention__bad_arguments__e_shape),
+        cmocka_unit_test(attention__scratch__linear_in_tokens_and_reused),
+        cmocka_unit_test(product_kernel__all_edges__same_bits_as_ref),
+        cmocka_unit_test(transpose_kernel__blocks__moves_every_element),
+        cmocka_unit_test(store_kernel__special_values__same_bits_as_bf16_from_f32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
