@@ -86,30 +86,6 @@ static uint8_t scale_byte(const oct_quantized_matrix *q, int64_t row, int64_t bl
     return q->scales[at];
 }
 
-/* Copies the codes of one group of one panel as pairs: byte (p, r, j) of pairs[32][lanes][2] is
- * element 2p+j of row r. Rows and k past the end are 00. */
-static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
-                         int64_t k, uint8_t *pairs)
-{
-    const int64_t rows = oct_min_i64(width, q->rows - row);
-    const int64_t kc = oct_min_i64(OCT_GEMM_GROUP, q->k - k);
-    if (rows < lanes || kc < OCT_GEMM_GROUP)
-        memset(pairs, 0, (size_t)(lanes * OCT_GEMM_GROUP));
-    if (q->k_contiguous) {
-        for (int64_t r = 0; r < rows; r++) {
-            const uint8_t *from = q->codes + (row + r) * q->ld + k;
-            for (int64_t i = 0; i < kc; i++)
-                pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[i];
-        }
-        return;
-    }
-    for (int64_t i = 0; i < kc; i++) {
-        const uint8_t *from = q->codes + (k + i) * q->ld + row;
-        for (int64_t r = 0; r < rows; r++)
-            pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[r];
-    }
-}
-
 /* What a group's rows need to become mantissas. */
 typedef struct group_units {
     int16_t shift[2][OCT_GEMM_LANES]; /* m = x * 2^shift */
@@ -250,7 +226,8 @@ static void pack_panel(void *arg, int64_t panel, int thread)
     panel_facts facts = {.min_exponent = INT16_MAX, .max_exponent = INT16_MIN};
     for (int64_t g = 0; g < p->groups; g++) {
         _Alignas(64) uint8_t pairs[OCT_GEMM_GROUP * OCT_GEMM_NR];
-        gather_pairs(&p->source, panel * p->width, p->width, lanes, g * OCT_GEMM_GROUP, pairs);
+        job->kernels->gather_pairs(&p->source, panel * p->width, p->width, lanes,
+                                   g * OCT_GEMM_GROUP, pairs);
         uint16_t *masks = job->masks + (panel * p->groups + g) * MASKS_PER_GROUP;
         for (int64_t lane = 0; lane < lanes; lane += OCT_GEMM_LANES)
             pack_lanes(job, panel, g, lane, pairs + lane * 2, lanes * 2,

@@ -9,6 +9,59 @@
 
 enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, PAIRS = OCT_GEMM_GROUP / 2 };
 
+static __mmask64 first_bytes(int64_t count)
+{
+    return count >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << count) - 1;
+}
+
+/* k contiguous: fours of codes are transposed as 32-bit lanes, then cut into pairs. */
+static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
+                              int64_t stride, uint8_t *pairs)
+{
+    const __mmask64 along = first_bytes(q->k - k);
+    __m512i r[LANES];
+    for (int64_t i = 0; i < LANES; i++)
+        r[i] = i < rows ? _mm512_maskz_loadu_epi8(along, q->codes + (row + i) * q->ld + k)
+                        : _mm512_setzero_si512();
+    oct_transpose_16x16(r);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < LANES; i++) {
+        _mm256_storeu_si256((void *)(pairs + 2 * i * stride), _mm512_cvtepi32_epi16(r[i]));
+        _mm256_storeu_si256((void *)(pairs + (2 * i + 1) * stride),
+                            _mm512_cvtepi32_epi16(_mm512_srli_epi32(r[i], 16)));
+    }
+}
+
+/* Rows contiguous: two neighbouring k are interleaved. */
+static void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
+                           int64_t stride, uint8_t *pairs)
+{
+    const __mmask16 lanes = (__mmask16)first_bytes(rows);
+    for (int64_t p = 0; p < PAIRS; p++) {
+        __m128i two[2];
+        for (int64_t j = 0; j < 2; j++) {
+            const int64_t at = k + 2 * p + j;
+            two[j] = at < q->k ? _mm_maskz_loadu_epi8(lanes, q->codes + at * q->ld + row)
+                               : _mm_setzero_si128();
+        }
+        _mm_storeu_si128((void *)(pairs + p * stride), _mm_unpacklo_epi8(two[0], two[1]));
+        _mm_storeu_si128((void *)(pairs + p * stride + 16), _mm_unpackhi_epi8(two[0], two[1]));
+    }
+}
+
+static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
+                         int64_t k, uint8_t *pairs)
+{
+    for (int64_t lane = 0; lane < lanes; lane += LANES) {
+        const int64_t inside = width < q->rows - row ? width - lane : q->rows - row - lane;
+        const int64_t rows = inside < 0 ? 0 : inside < LANES ? inside : LANES;
+        if (q->k_contiguous)
+            gather_contiguous(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+        else
+            gather_strided(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+    }
+}
+
 /* Two lines of 16 pairs, the first in the low half. */
 static __m512i two_lines(const uint8_t *pairs, int64_t stride)
 {
@@ -263,6 +316,7 @@ static void right_remainders(const oct_remainder *list, int64_t count, const int
 
 void oct_block_integer_kernels_avx512(oct_gemm_kernels *kernels)
 {
+    kernels->gather_pairs = gather_pairs;
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
     kernels->mantissas = mantissas;

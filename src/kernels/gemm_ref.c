@@ -45,6 +45,28 @@ static void fma_tile(int64_t kc, const float *a, const float *b, float *c)
                     fmaf(a[k * OCT_GEMM_MR + i], b[k * OCT_GEMM_NR + j], c[i * OCT_GEMM_NR + j]);
 }
 
+static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
+                         int64_t k, uint8_t *pairs)
+{
+    const int64_t rows = q->rows - row < width ? q->rows - row : width;
+    const int64_t kc = q->k - k < OCT_GEMM_GROUP ? q->k - k : OCT_GEMM_GROUP;
+    if (rows < lanes || kc < OCT_GEMM_GROUP)
+        memset(pairs, 0, (size_t)(lanes * OCT_GEMM_GROUP));
+    if (q->k_contiguous) {
+        for (int64_t r = 0; r < rows; r++) {
+            const uint8_t *from = q->codes + (row + r) * q->ld + k;
+            for (int64_t i = 0; i < kc; i++)
+                pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[i];
+        }
+        return;
+    }
+    for (int64_t i = 0; i < kc; i++) {
+        const uint8_t *from = q->codes + (k + i) * q->ld + row;
+        for (int64_t r = 0; r < rows; r++)
+            pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[r];
+    }
+}
+
 static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                          oct_group_bounds *bounds)
 {
@@ -193,6 +215,7 @@ void oct_gemm_kernels_ref(oct_gemm_kernels *kernels)
 {
     kernels->fma_pack = fma_pack;
     kernels->fma_tile = fma_tile;
+    kernels->gather_pairs = gather_pairs;
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
     kernels->mantissas = mantissas;

@@ -61,8 +61,12 @@ struct oct_gemm_kernels {
     /* c[i][j] = fma(a[k][i], b[k][j], c[i][j]) for k ascending. */
     void (*fma_tile)(int64_t kc, const float *a, const float *b, float *c);
 
-    /* Codes come in pairs: byte 2r+j of line p (lines `stride` bytes apart) is element 2p+j of row
-     * r; 32 lines, 16 rows. */
+    /* The codes of one group of one panel as pairs: byte (p, r, j) of pairs[32][lanes][2] is
+     * element k + 2p + j of row row + r. Rows from `width` on, and rows and k past the end, are 00.
+     */
+    void (*gather_pairs)(const oct_quantized_matrix *source, int64_t row, int64_t width,
+                         int64_t lanes, int64_t k, uint8_t *pairs);
+    /* What follows reads 16 of those rows; lines of pairs are `stride` bytes apart. */
     void (*bounds_mxfp8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                          oct_group_bounds *bounds);
     void (*bounds_hif8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,

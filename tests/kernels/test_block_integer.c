@@ -70,7 +70,7 @@ static double element(const operand *o, int64_t r, int64_t i)
         return (double)oct_hif8_decode(*code_at(o, r, i));
     const uint8_t byte = *scale_at(o, r, i / 32);
     if (byte == 0xff)
-        return NAN;
+        return (double)NAN;
     return ldexp((double)oct_e4m3_decode(*code_at(o, r, i)), byte - 127);
 }
 
