@@ -61,7 +61,8 @@ typedef struct oct_file {
     int handle;
 } oct_file;
 
-/* Every helper: errors are OCT_E_IO with operation, path and the text of errno. */
+/* Every helper: errors are OCT_E_IO with operation, path and the text of errno. After a failure *out
+ * may be discarded. */
 oct_status oct_file_open(const oct_file_table *table, const char *path, oct_file *out,
                          oct_err *err) OCT_MUST_CHECK;
 oct_status oct_file_create(const oct_file_table *table, const char *path, oct_file *out,

@@ -26,6 +26,8 @@ typedef struct oct_optim_slot {
     float *master;  /* the authority */
     float *exp_avg; /* NULL, like exp_avg_sq, if the parameter does not require a gradient */
     float *exp_avg_sq;
+    void *value;           /* BF16 memory behind param->value, or NULL */
+    int64_t partial_begin; /* first of its partials of the gradient norm */
 } oct_optim_slot;
 
 typedef struct oct_optimizer {
@@ -44,7 +46,8 @@ typedef struct oct_optimizer {
 oct_status oct_optimizer_create(oct_module_tree *tree, const oct_adamw_config *config,
                                 oct_optimizer **out, oct_err *err) OCT_MUST_CHECK;
 
-/* Frees masters and moments and clears the values of parameters that lived here. NULL is fine. */
+/* Frees masters and moments and clears the values of parameters that lived here: before the tree is
+ * released. NULL is fine. */
 void oct_optimizer_destroy(oct_optimizer *optimizer);
 
 /* Gives every parameter that has no `storage` its compute copy: with act_dtype F32 or keep_float32
