@@ -58,7 +58,7 @@ oct_status oct_checkpoint_start(oct_checkpoint_writer *writer, int64_t step,
 oct_status oct_checkpoint_wait(oct_checkpoint_writer *writer, int64_t *saved_step,
                                oct_err *err) OCT_MUST_CHECK;
 
-/* Start and wait in the calling thread. */
+/* Start and wait. */
 oct_status oct_checkpoint_save(oct_checkpoint_writer *writer, int64_t step,
                                const oct_item_list *list, const oct_checkpoint_meta *meta,
                                oct_err *err) OCT_MUST_CHECK;

@@ -1,0 +1,619 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/size.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/commit.h"
+#include "checkpoint/dcp.h"
+#include "checkpoint/layout.h"
+
+struct oct_checkpoint {
+    const oct_file_table *files;
+    char *dir;
+    oct_arena arena; /* of the commit record */
+    bool has_commit;
+    oct_commit commit;
+    oct_dcp_metadata metadata;
+    int64_t bytes;
+    bool check_crc; /* payloads have to be checked as they are read */
+};
+
+/* --- opening ------------------------------------------------------------------------------- */
+
+/* CRC-32 of a whole file of `bytes` bytes. */
+static oct_status file_crc(const oct_file_table *files, const char *path, uint64_t bytes,
+                           uint32_t *crc, oct_err *err)
+{
+    enum { PIECE_BYTES = 8 << 20 };
+    unsigned char *piece = malloc(PIECE_BYTES);
+    oct_file file;
+    if (!piece)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %d bytes", path,
+                        PIECE_BYTES);
+    oct_status status = oct_file_open(files, path, &file, err);
+    *crc = 0;
+    for (uint64_t at = 0; at < bytes && status == OCT_OK;) {
+        const size_t n = bytes - at < PIECE_BYTES ? (size_t)(bytes - at) : PIECE_BYTES;
+        status = oct_file_read_at(&file, piece, n, at, err);
+        if (status == OCT_OK)
+            *crc = (uint32_t)crc32(*crc, piece, (uInt)n);
+        at += n;
+    }
+    oct_file_discard(&file);
+    free(piece);
+    return status;
+}
+
+/* Size, and with check_crc the CRC-32, of one file of the commit record. */
+static oct_status check_file(const oct_file_table *files, const char *dir,
+                             const oct_commit_file *file, bool check_crc, oct_err *err)
+{
+    char path[OCT_PATH_BYTES];
+    oct_file_info info;
+    OCT_TRY(oct_path_join(dir, file->name, path, sizeof path, err));
+    OCT_TRY(oct_file_stat(files, path, &info, err));
+    if (info.kind != OCT_FILE_REGULAR)
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot use '%s': the file is missing, %s lists it",
+                        path, OCT_COMMIT_FILE);
+    if (info.bytes != file->bytes)
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot use '%s': %llu bytes, %llu are required", path,
+                        (unsigned long long)info.bytes, (unsigned long long)file->bytes);
+    uint32_t crc = 0;
+    if (!check_crc)
+        return OCT_OK;
+    OCT_TRY(file_crc(files, path, file->bytes, &crc, err));
+    if (crc != file->crc)
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot use '%s': CRC-32 %08x, %08x is required", path,
+                        crc, file->crc);
+    return OCT_OK;
+}
+
+/* Reads COMMIT.json. Without it, a directory with .metadata is one that PyTorch wrote. */
+static oct_status read_commit(oct_checkpoint *cp, oct_checkpoint_warning warn, void *warn_arg,
+                              oct_err *err)
+{
+    char path[OCT_PATH_BYTES];
+    oct_file_info info;
+    OCT_TRY(oct_path_join(cp->dir, OCT_COMMIT_FILE, path, sizeof path, err));
+    OCT_TRY(oct_file_stat(cp->files, path, &info, err));
+    if (info.kind != OCT_FILE_NONE) {
+        char *text = NULL;
+        size_t bytes = 0;
+        OCT_TRY(oct_file_read_all(cp->files, path, OCT_COMMIT_MAX_BYTES, &text, &bytes, err));
+        const oct_status status = oct_commit_read(text, bytes, path, &cp->arena, &cp->commit, err);
+        free(text);
+        cp->has_commit = status == OCT_OK;
+        cp->bytes = (int64_t)bytes;
+        return status;
+    }
+    char metadata[OCT_PATH_BYTES], line[OCT_PATH_BYTES + 128];
+    OCT_TRY(oct_path_join(cp->dir, OCT_METADATA_FILE, metadata, sizeof metadata, err));
+    OCT_TRY(oct_file_stat(cp->files, metadata, &info, err));
+    if (info.kind != OCT_FILE_REGULAR)
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot open checkpoint '%s': no %s, one is required",
+                        cp->dir, OCT_COMMIT_FILE);
+    (void)snprintf(
+        line, sizeof line,
+        "'%s' has no %s: a checkpoint of PyTorch, its files cannot be verified as a whole", cp->dir,
+        OCT_COMMIT_FILE);
+    if (warn)
+        warn(warn_arg, line);
+    return OCT_OK;
+}
+
+/* Sizes of all files, CRC-32 of .metadata always, of the rest with check_crc. */
+static oct_status check_files(oct_checkpoint *cp, bool check_crc, oct_err *err)
+{
+    if (!cp->has_commit)
+        return OCT_OK;
+    for (int64_t i = 0; i < cp->commit.file_count; i++) {
+        const oct_commit_file *file = &cp->commit.files[i];
+        const bool is_metadata = strcmp(file->name, OCT_METADATA_FILE) == 0;
+        OCT_TRY(check_file(cp->files, cp->dir, file, check_crc || is_metadata, err));
+        cp->bytes += (int64_t)file->bytes;
+    }
+    if (!oct_commit_find(&cp->commit, OCT_METADATA_FILE))
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot use '%s/%s': it does not list %s", cp->dir,
+                        OCT_COMMIT_FILE, OCT_METADATA_FILE);
+    return OCT_OK;
+}
+
+static oct_status read_metadata(oct_checkpoint *cp, oct_err *err)
+{
+    char path[OCT_PATH_BYTES];
+    char *data = NULL;
+    size_t bytes = 0;
+    OCT_TRY(oct_path_join(cp->dir, OCT_METADATA_FILE, path, sizeof path, err));
+    OCT_TRY(oct_file_read_all(cp->files, path, OCT_PICKLE_MAX_BYTES, &data, &bytes, err));
+    const oct_status status =
+        oct_dcp_read_metadata((const unsigned char *)data, bytes, path, &cp->metadata, err);
+    free(data);
+    if (!cp->has_commit)
+        cp->bytes += (int64_t)bytes;
+    return status;
+}
+
+static int compare_places(const void *left, const void *right)
+{
+    const oct_dcp_chunk *const *a = left, *const *b = right;
+    const int order = strcmp((*a)->file, (*b)->file);
+    return order != 0 ? order : ((*a)->offset > (*b)->offset) - ((*a)->offset < (*b)->offset);
+}
+
+static oct_status bad_place(const oct_checkpoint *cp, const oct_dcp_chunk *chunk, const char *what,
+                            oct_err *err)
+{
+    return OCT_FAIL(err, OCT_E_CORRUPT,
+                    "cannot use '%s/%s': the archive of '%.200s' %s (byte %llu)", cp->dir,
+                    chunk->file, cp->metadata.entries[chunk->item].info.key, what,
+                    (unsigned long long)chunk->offset);
+}
+
+/* Every archive lies inside its file, which COMMIT.json lists, and no two share a byte. `places` is
+ * sorted by file and offset. */
+static oct_status check_sorted_places(oct_checkpoint *cp, const oct_dcp_chunk *const *places,
+                                      oct_err *err)
+{
+    uint64_t file_bytes = 0;
+    for (int64_t i = 0; i < cp->metadata.chunk_count; i++) {
+        const oct_dcp_chunk *chunk = places[i];
+        const bool same_file = i > 0 && strcmp(places[i - 1]->file, chunk->file) == 0;
+        if (!same_file) {
+            char path[OCT_PATH_BYTES];
+            oct_file_info info;
+            if (cp->has_commit && !oct_commit_find(&cp->commit, chunk->file))
+                return bad_place(cp, chunk, "is in a file that COMMIT.json does not list", err);
+            OCT_TRY(oct_path_join(cp->dir, chunk->file, path, sizeof path, err));
+            OCT_TRY(oct_file_stat(cp->files, path, &info, err));
+            if (info.kind != OCT_FILE_REGULAR)
+                return bad_place(cp, chunk, "is in a file that is missing", err);
+            file_bytes = info.bytes;
+            if (!cp->has_commit)
+                cp->bytes += (int64_t)info.bytes;
+        }
+        if (chunk->length > file_bytes || chunk->offset > file_bytes - chunk->length)
+            return bad_place(cp, chunk, "ends behind the end of the file", err);
+        if (same_file && places[i - 1]->offset + places[i - 1]->length > chunk->offset)
+            return bad_place(cp, chunk, "overlaps another one", err);
+    }
+    return OCT_OK;
+}
+
+static oct_status check_places(oct_checkpoint *cp, oct_err *err)
+{
+    const int64_t count = cp->metadata.chunk_count;
+    const oct_dcp_chunk **places = calloc((size_t)count + 1, sizeof *places);
+    if (!places)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot open '%s': no memory for %lld chunks", cp->dir,
+                        (long long)count);
+    for (int64_t i = 0; i < count; i++)
+        places[i] = &cp->metadata.chunks[i];
+    qsort(places, (size_t)count, sizeof *places, compare_places);
+    const oct_status status = check_sorted_places(cp, places, err);
+    free(places);
+    return status;
+}
+
+static oct_status open_all(oct_checkpoint *cp, oct_checkpoint_verify_level level,
+                           oct_checkpoint_warning warn, void *warn_arg, oct_err *err)
+{
+    oct_file_info info;
+    OCT_TRY(oct_file_stat(cp->files, cp->dir, &info, err));
+    if (info.kind != OCT_FILE_DIRECTORY)
+        return OCT_FAIL(err, OCT_E_IO, "cannot open checkpoint '%s': no such directory", cp->dir);
+    OCT_TRY(read_commit(cp, warn, warn_arg, err));
+    OCT_TRY(check_files(cp, level == OCT_VERIFY_CRC, err));
+    OCT_TRY(read_metadata(cp, err));
+    OCT_TRY(check_places(cp, err));
+    cp->check_crc = level == OCT_VERIFY_CRC && !cp->has_commit;
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_open(const oct_file_table *files, const char *dir,
+                               oct_checkpoint_verify_level level, oct_checkpoint_warning warn,
+                               void *warn_arg, oct_checkpoint **out, oct_err *err)
+{
+    oct_checkpoint *cp = calloc(1, sizeof *cp);
+    if (cp)
+        cp->dir = strdup(dir);
+    if (!cp || !cp->dir) {
+        free(cp);
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot open checkpoint '%s': no memory", dir);
+    }
+    cp->files = files ? files : &oct_file_table_real;
+    oct_arena_init(&cp->arena, "commit record");
+    const oct_status status = open_all(cp, level, warn, warn_arg, err);
+    if (status != OCT_OK) {
+        oct_checkpoint_close(cp);
+        return status;
+    }
+    *out = cp;
+    return OCT_OK;
+}
+
+void oct_checkpoint_close(oct_checkpoint *checkpoint)
+{
+    if (!checkpoint)
+        return;
+    oct_dcp_metadata_release(&checkpoint->metadata);
+    oct_arena_release(&checkpoint->arena);
+    free(checkpoint->dir);
+    free(checkpoint);
+}
+
+/* --- describing ---------------------------------------------------------------------------- */
+
+int64_t oct_checkpoint_step(const oct_checkpoint *checkpoint)
+{
+    return checkpoint->has_commit ? checkpoint->commit.step : -1;
+}
+
+int64_t oct_checkpoint_world(const oct_checkpoint *checkpoint)
+{
+    return checkpoint->has_commit ? checkpoint->commit.world : -1;
+}
+
+int64_t oct_checkpoint_bytes(const oct_checkpoint *checkpoint)
+{
+    return checkpoint->bytes;
+}
+
+const char *oct_checkpoint_config_hash(const oct_checkpoint *checkpoint)
+{
+    return checkpoint->has_commit ? checkpoint->commit.config_hash : "";
+}
+
+const char *oct_checkpoint_model_json(const oct_checkpoint *checkpoint)
+{
+    return checkpoint->has_commit ? checkpoint->commit.model_json : "null";
+}
+
+int64_t oct_checkpoint_entry_count(const oct_checkpoint *checkpoint)
+{
+    return checkpoint->metadata.entry_count;
+}
+
+const oct_checkpoint_entry *oct_checkpoint_entry_at(const oct_checkpoint *checkpoint, int64_t index)
+{
+    return &checkpoint->metadata.entries[index].info;
+}
+
+static int compare_key(const void *key, const void *entry)
+{
+    return strcmp(key, ((const oct_dcp_entry *)entry)->info.key);
+}
+
+static const oct_dcp_entry *find_entry(const oct_checkpoint *cp, const char *key)
+{
+    return bsearch(key, cp->metadata.entries, (size_t)cp->metadata.entry_count,
+                   sizeof *cp->metadata.entries, compare_key);
+}
+
+const oct_checkpoint_entry *oct_checkpoint_find(const oct_checkpoint *checkpoint, const char *key)
+{
+    const oct_dcp_entry *entry = find_entry(checkpoint, key);
+    return entry ? &entry->info : NULL;
+}
+
+/* --- reading ------------------------------------------------------------------------------- */
+
+static oct_status require_entry(const oct_checkpoint *cp, const char *key, bool is_tensor,
+                                const oct_dcp_entry **out, oct_err *err)
+{
+    *out = find_entry(cp, key);
+    if (!*out)
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot load '%s': checkpoint '%s' has no such key",
+                        key, cp->dir);
+    if ((*out)->info.is_tensor != is_tensor)
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot load '%s': %s in checkpoint '%s', %s required",
+                        key, (*out)->info.is_tensor ? "a tensor" : "an object", cp->dir,
+                        is_tensor ? "a tensor is" : "an object is");
+    return OCT_OK;
+}
+
+/* "[2048, 5632]" */
+static void print_shape(char *out, size_t bytes, int ndim, const int64_t *shape)
+{
+    size_t at = 0;
+    for (int d = 0; d < ndim && at < bytes; d++) {
+        const int n =
+            snprintf(out + at, bytes - at, "%s%lld", d > 0 ? ", " : "", (long long)shape[d]);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (ndim == 0)
+        out[0] = '\0';
+}
+
+static oct_status check_shape(const oct_checkpoint *cp, const oct_checkpoint_entry *info, int ndim,
+                              const int64_t *shape, oct_err *err)
+{
+    bool equal = info->ndim == ndim;
+    for (int d = 0; d < ndim && equal; d++)
+        equal = info->shape[d] == shape[d];
+    if (equal)
+        return OCT_OK;
+    char found[128], wanted[128];
+    print_shape(found, sizeof found, info->ndim, info->shape);
+    print_shape(wanted, sizeof wanted, ndim, shape);
+    return OCT_FAIL(err, OCT_E_SHAPE,
+                    "cannot load '%s': shape [%s] in checkpoint '%s', [%s] is required", info->key,
+                    found, cp->dir, wanted);
+}
+
+static oct_status open_chunk(const oct_checkpoint *cp, const oct_dcp_chunk *chunk,
+                             char path[OCT_PATH_BYTES], oct_file *file, oct_err *err)
+{
+    OCT_TRY(oct_path_join(cp->dir, chunk->file, path, OCT_PATH_BYTES, err));
+    return oct_file_open(cp->files, path, file, err);
+}
+
+oct_status oct_checkpoint_read_rows(const oct_checkpoint *checkpoint, const char *key, int ndim,
+                                    const int64_t *shape, int64_t row_begin, int64_t rows,
+                                    float *out, oct_err *err)
+{
+    const oct_dcp_entry *entry = NULL;
+    OCT_TRY(require_entry(checkpoint, key, true, &entry, err));
+    OCT_TRY(check_shape(checkpoint, &entry->info, ndim, shape, err));
+    const int64_t total = ndim > 0 ? shape[0] : 1;
+    if (row_begin < 0 || rows < 0 || rows > total || row_begin > total - rows)
+        return OCT_FAIL(err, OCT_E_API, "cannot load '%s': rows %lld to %lld of %lld", key,
+                        (long long)row_begin, (long long)(row_begin + rows), (long long)total);
+    int64_t width = 1;
+    for (int d = 1; d < ndim; d++)
+        width *= shape[d];
+    for (int64_t c = 0; c < entry->info.chunks; c++) {
+        const oct_dcp_chunk *chunk = &checkpoint->metadata.chunks[entry->first_chunk + c];
+        const int64_t from = oct_max_i64(row_begin, chunk->row_begin);
+        const int64_t to = oct_min_i64(row_begin + rows, chunk->row_begin + chunk->rows);
+        if (from >= to)
+            continue;
+        char path[OCT_PATH_BYTES];
+        oct_file file;
+        OCT_TRY(open_chunk(checkpoint, chunk, path, &file, err));
+        const oct_status status =
+            oct_dcp_read_chunk(&file, entry, chunk, from - chunk->row_begin, to - from,
+                               out + (from - row_begin) * width, checkpoint->check_crc, err);
+        oct_file_discard(&file);
+        OCT_TRY(status);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_read_tensor(const oct_checkpoint *checkpoint, const char *key, int ndim,
+                                      const int64_t *shape, float *out, oct_err *err)
+{
+    return oct_checkpoint_read_rows(checkpoint, key, ndim, shape, 0, ndim > 0 ? shape[0] : 1, out,
+                                    err);
+}
+
+/* An object of this kind, its value in `arena`. */
+static oct_status read_object(const oct_checkpoint *cp, const char *key, oct_pickle_kind kind,
+                              const char *kind_name, oct_arena *arena, oct_pickle_value **out,
+                              oct_err *err)
+{
+    const oct_dcp_entry *entry = NULL;
+    OCT_TRY(require_entry(cp, key, false, &entry, err));
+    const oct_dcp_chunk *chunk = &cp->metadata.chunks[entry->first_chunk];
+    char path[OCT_PATH_BYTES];
+    oct_file file;
+    OCT_TRY(open_chunk(cp, chunk, path, &file, err));
+    const oct_status status = oct_dcp_read_object(&file, entry, chunk, arena, out, err);
+    oct_file_discard(&file);
+    OCT_TRY(status);
+    if ((*out)->kind != kind)
+        return OCT_FAIL(err, OCT_E_CORRUPT,
+                        "cannot load '%s': another type in checkpoint '%s', %s is required", key,
+                        cp->dir, kind_name);
+    return OCT_OK;
+}
+
+/* An INT, BOOL or FLOAT. */
+static oct_status read_scalar(const oct_checkpoint *cp, const char *key, oct_pickle_kind kind,
+                              const char *kind_name, oct_pickle_value *out, oct_err *err)
+{
+    oct_arena arena;
+    oct_arena_init(&arena, "checkpoint object");
+    oct_pickle_value *value = NULL;
+    const oct_status status = read_object(cp, key, kind, kind_name, &arena, &value, err);
+    if (status == OCT_OK)
+        *out = *value;
+    oct_arena_release(&arena);
+    return status;
+}
+
+oct_status oct_checkpoint_read_int(const oct_checkpoint *checkpoint, const char *key,
+                                   int64_t *value, oct_err *err)
+{
+    oct_pickle_value object;
+    OCT_TRY(read_scalar(checkpoint, key, OCT_PICKLE_INT, "an int", &object, err));
+    *value = object.u.integer;
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_read_float(const oct_checkpoint *checkpoint, const char *key,
+                                     double *value, oct_err *err)
+{
+    oct_pickle_value object;
+    OCT_TRY(read_scalar(checkpoint, key, OCT_PICKLE_FLOAT, "a float", &object, err));
+    *value = object.u.real;
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_read_bool(const oct_checkpoint *checkpoint, const char *key, bool *value,
+                                    oct_err *err)
+{
+    oct_pickle_value object;
+    OCT_TRY(read_scalar(checkpoint, key, OCT_PICKLE_BOOL, "a bool", &object, err));
+    *value = object.u.integer != 0;
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_read_string(const oct_checkpoint *checkpoint, const char *key,
+                                      oct_arena *arena, const char **value, oct_err *err)
+{
+    oct_pickle_value *object = NULL;
+    OCT_TRY(read_object(checkpoint, key, OCT_PICKLE_STRING, "a str", arena, &object, err));
+    *value = object->u.text.data;
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_read_bytes(const oct_checkpoint *checkpoint, const char *key,
+                                     oct_arena *arena, const void **value, int64_t *bytes,
+                                     oct_err *err)
+{
+    oct_pickle_value *object = NULL;
+    OCT_TRY(read_object(checkpoint, key, OCT_PICKLE_BYTES, "bytes", arena, &object, err));
+    *value = object->u.text.data;
+    *bytes = object->u.text.bytes;
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_read_ints(const oct_checkpoint *checkpoint, const char *key,
+                                    oct_arena *arena, const int64_t **values, int64_t *count,
+                                    oct_err *err)
+{
+    oct_pickle_value *object = NULL;
+    void *memory = NULL;
+    OCT_TRY(read_object(checkpoint, key, OCT_PICKLE_LIST, "a list", arena, &object, err));
+    OCT_TRY(oct_arena_array(arena, object->u.list.count, sizeof **values, &memory, err));
+    int64_t *copy = memory;
+    for (int64_t i = 0; i < object->u.list.count; i++) {
+        if (object->u.list.items[i]->kind != OCT_PICKLE_INT)
+            return OCT_FAIL(err, OCT_E_CORRUPT,
+                            "cannot load '%s': item %lld is no int in checkpoint '%s'", key,
+                            (long long)i, checkpoint->dir);
+        copy[i] = object->u.list.items[i]->u.integer;
+    }
+    *values = copy;
+    *count = object->u.list.count;
+    return OCT_OK;
+}
+
+/* --- finding ------------------------------------------------------------------------------- */
+
+oct_status oct_checkpoint_open_step(const oct_file_table *files, const char *root, int64_t step,
+                                    oct_checkpoint_verify_level level, oct_checkpoint **out,
+                                    oct_err *err)
+{
+    char dir[OCT_PATH_BYTES];
+    OCT_TRY(oct_layout_path(root, OCT_LAYOUT_STEP, step, 0, dir, err));
+    OCT_TRY(oct_checkpoint_open(files, dir, level, NULL, NULL, out, err));
+    const oct_checkpoint *cp = *out;
+    if (cp->has_commit && cp->commit.step == step)
+        return OCT_OK;
+    const oct_status status =
+        cp->has_commit
+            ? OCT_FAIL(err, OCT_E_CORRUPT,
+                       "cannot use '%s/%s': it is of step %lld, %lld is required", dir,
+                       OCT_COMMIT_FILE, (long long)cp->commit.step, (long long)step)
+            : OCT_FAIL(err, OCT_E_CORRUPT, "cannot open checkpoint '%s': no %s, one is required",
+                       dir, OCT_COMMIT_FILE);
+    oct_checkpoint_close(*out);
+    *out = NULL;
+    return status;
+}
+
+oct_status oct_checkpoint_open_latest(const oct_file_table *files, const char *root,
+                                      oct_checkpoint_verify_level level,
+                                      oct_checkpoint_warning warn, void *warn_arg,
+                                      oct_checkpoint **out, oct_err *err)
+{
+    oct_arena arena;
+    int64_t *steps = NULL;
+    int64_t count = 0;
+    *out = NULL;
+    oct_arena_init(&arena, "checkpoint steps");
+    oct_status status = oct_checkpoint_list(files, root, &arena, &steps, &count, err);
+    const bool has_steps = status == OCT_OK && count > 0;
+    for (int64_t i = count; status == OCT_OK && i-- > 0 && !*out;) {
+        oct_err damage = {0};
+        const oct_status opened =
+            oct_checkpoint_open_step(files, root, steps[i], level, out, &damage);
+        if (opened == OCT_E_NOMEM) {
+            status = OCT_FAIL(err, opened, "%s", damage.msg);
+        } else if (opened != OCT_OK && warn) {
+            char line[sizeof damage.msg + 64];
+            (void)snprintf(line, sizeof line, "passing over step-%lld: %s", (long long)steps[i],
+                           damage.msg);
+            warn(warn_arg, line);
+        }
+    }
+    oct_arena_release(&arena);
+    if (has_steps && status == OCT_OK && !*out)
+        return OCT_FAIL(err, OCT_E_CORRUPT,
+                        "cannot resume from '%s': %lld checkpoints and none of them is whole", root,
+                        (long long)count);
+    return status;
+}
+
+/* --- verifying ----------------------------------------------------------------------------- */
+
+typedef struct verify_job {
+    oct_checkpoint_report report;
+    void *arg;
+    oct_status status; /* of the first failure */
+    oct_err *err;
+} verify_job;
+
+/* Passes one result on and keeps the first failure. */
+static void note_result(verify_job *job, const char *file, int64_t bytes, oct_status status,
+                        const oct_err *err)
+{
+    if (job->report)
+        job->report(job->arg, file, bytes, status == OCT_OK ? NULL : err->msg);
+    if (status != OCT_OK && job->status == OCT_OK) {
+        job->status = status;
+        if (job->err)
+            *job->err = *err;
+    }
+}
+
+static oct_status check_archives(const oct_checkpoint *cp, oct_err *err)
+{
+    for (int64_t i = 0; i < cp->metadata.chunk_count; i++) {
+        const oct_dcp_chunk *chunk = &cp->metadata.chunks[i];
+        char path[OCT_PATH_BYTES];
+        oct_file file;
+        OCT_TRY(open_chunk(cp, chunk, path, &file, err));
+        const oct_status status =
+            oct_dcp_check_chunk(&file, &cp->metadata.entries[chunk->item], chunk, err);
+        oct_file_discard(&file);
+        OCT_TRY(status);
+    }
+    return OCT_OK;
+}
+
+oct_status oct_checkpoint_verify(const oct_file_table *files, const char *dir,
+                                 oct_checkpoint_report report, void *arg, oct_err *err)
+{
+    verify_job job = {.report = report, .arg = arg, .err = err};
+    oct_checkpoint cp = {.files = files ? files : &oct_file_table_real};
+    oct_err problem = {0};
+    oct_arena_init(&cp.arena, "commit record");
+    cp.dir = strdup(dir);
+    if (!cp.dir)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot verify '%s': no memory", dir);
+    oct_status status = read_commit(&cp, NULL, NULL, &problem);
+    note_result(&job, OCT_COMMIT_FILE, cp.bytes, status, &problem);
+    for (int64_t i = 0; i < cp.commit.file_count; i++) {
+        const oct_commit_file *file = &cp.commit.files[i];
+        status = check_file(cp.files, cp.dir, file, true, &problem);
+        note_result(&job, file->name, (int64_t)file->bytes, status, &problem);
+    }
+    /* What the files mean is worth looking at only if they are the files that were written. */
+    if (job.status == OCT_OK) {
+        status = read_metadata(&cp, &problem);
+        if (status == OCT_OK)
+            status = check_places(&cp, &problem);
+        if (status == OCT_OK)
+            status = check_archives(&cp, &problem);
+        if (status != OCT_OK)
+            note_result(&job, OCT_METADATA_FILE, 0, status, &problem);
+    }
+    oct_dcp_metadata_release(&cp.metadata);
+    oct_arena_release(&cp.arena);
+    free(cp.dir);
+    return job.status;
+}

@@ -1,0 +1,40 @@
+/* A file that is written from front to back, with the CRC-32 of everything written so far. */
+#ifndef OCT_CHECKPOINT_STREAM_H
+#define OCT_CHECKPOINT_STREAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/file.h"
+
+/* Bytes collected before one write. */
+enum { OCT_STREAM_BUFFER_BYTES = 8 << 20 };
+
+/* Owner of its buffer and of the open file. */
+typedef struct oct_stream {
+    oct_file file;
+    unsigned char *buffer;
+    size_t used;
+    uint64_t bytes; /* written so far, the buffer included */
+    uint32_t crc;   /* CRC-32 of those bytes */
+} oct_stream;
+
+/* Creates `path` (borrowed, must not exist). Errors: OCT_E_IO, OCT_E_NOMEM. */
+oct_status oct_stream_create(const oct_file_table *files, const char *path, oct_stream *out,
+                             oct_err *err) OCT_MUST_CHECK;
+
+/* Appends. If part_crc is not NULL it is the CRC-32 of a part of the file and goes on over `data`.
+ * Every byte is run through CRC-32 once. */
+oct_status oct_stream_write(oct_stream *stream, const void *data, size_t bytes, uint32_t *part_crc,
+                            oct_err *err) OCT_MUST_CHECK;
+
+/* Appends zeros up to the next multiple of `alignment` (at most 4096). */
+oct_status oct_stream_align(oct_stream *stream, uint64_t alignment, oct_err *err) OCT_MUST_CHECK;
+
+/* Writes the rest, syncs and closes. The buffer is freed in either case. */
+oct_status oct_stream_finish(oct_stream *stream, oct_err *err) OCT_MUST_CHECK;
+
+/* For error paths, also after a failed create or finish. */
+void oct_stream_discard(oct_stream *stream);
+
+#endif
