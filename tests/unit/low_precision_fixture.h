@@ -48,7 +48,7 @@ static inline bench *bench_new(oct_isa isa, oct_dtype act_dtype)
     oct_arena_init(&b->scratch, "scratch");
     oct_arena_init(&b->step, "step");
     oct_arena_init(&b->persist, "persist");
-    b->exec = (oct_exec){.kernels = &b->kernels, .threads = 2, .scratch = &b->scratch};
+    b->exec = (oct_exec){.kernels = &b->kernels, .threads = 1, .scratch = &b->scratch};
     b->trace = (oct_trace){.sink = record_event, .sink_arg = b};
     b->run = (oct_run){.exec = &b->exec,
                        .step = &b->step,

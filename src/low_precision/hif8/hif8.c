@@ -39,7 +39,7 @@ static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
     if (!row->operand && !col->operand)
         return OCT_OK;
     oct_arena *arena = col->operand ? col->arena : row->arena;
-    oct_operand made = {.format = &oct_hif8_format, .logical_dtype = x->dtype};
+    oct_operand made = {.format = quantizer->format, .logical_dtype = x->dtype};
     if (groups)
         made.groups = *groups;
     OCT_TRY(oct_tensor_new_2d(arena, OCT_DTYPE_HIF8, x->shape[0], x->shape[1], &made.data, err));

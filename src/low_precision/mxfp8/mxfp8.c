@@ -36,12 +36,13 @@ static oct_tensor scale_layout(const oct_operand *operand)
 }
 
 /* Makes an operand over new codes and scales. */
-static oct_status new_operand(const oct_quantize_want *want, oct_orientation orientation,
-                              const oct_tensor *x, const oct_groups *groups, uint8_t **codes,
-                              uint8_t **scales, oct_err *err)
+static oct_status new_operand(const oct_quantizer *quantizer, const oct_quantize_want *want,
+                              oct_orientation orientation, const oct_tensor *x,
+                              const oct_groups *groups, uint8_t **codes, uint8_t **scales,
+                              oct_err *err)
 {
     oct_operand made = {
-        .format = &oct_mxfp8_format, .orientation = orientation, .logical_dtype = x->dtype};
+        .format = quantizer->format, .orientation = orientation, .logical_dtype = x->dtype};
     if (groups)
         made.groups = *groups;
     OCT_TRY(
@@ -60,11 +61,11 @@ static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
 {
     oct_mx_out out = {0};
     if (row->operand)
-        OCT_TRY(
-            new_operand(row, OCT_ORIENTATION_ROW, x, groups, &out.row_codes, &out.row_scales, err));
+        OCT_TRY(new_operand(quantizer, row, OCT_ORIENTATION_ROW, x, groups, &out.row_codes,
+                            &out.row_scales, err));
     if (col->operand)
-        OCT_TRY(
-            new_operand(col, OCT_ORIENTATION_COL, x, groups, &out.col_codes, &out.col_scales, err));
+        OCT_TRY(new_operand(quantizer, col, OCT_ORIENTATION_COL, x, groups, &out.col_codes,
+                            &out.col_scales, err));
     return oct_mx_quantize(exec, x, groups, rule_of(quantizer), &out, err);
 }
 
