@@ -153,8 +153,8 @@ static void matmul__nan_in_an_operand__reaches_the_output(void **state)
         assert_ok(b, oct_low_precision_matmul(&b->run, &label, &left.row, &right.row, OCT_LAYOUT_NT,
                                               &out, &b->err));
         for (int j = 0; j < 3; j++) {
-            assert_true(isnan(f32(&y)[j]));
-            assert_false(isnan(f32(&y)[3 + j]));
+            assert_true(isnan(f32(&y)[j]) != 0);
+            assert_true(isfinite(f32(&y)[3 + j]));
         }
         bench_free(b);
     }
