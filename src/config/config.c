@@ -113,7 +113,8 @@ static oct_status store_integer(reader *r, const oct_key *key, const oct_value *
         return key_wrong_type(r, key, value, err);
     if (key->only && strcmp(key->only, value->text) != 0)
         return unsupported(r, key, value, err);
-    if (!key->only && (value->real < key->min || value->real > key->max))
+    const int64_t min = (int64_t)key->min, max = (int64_t)key->max; /* exact: at most 2^53 */
+    if (!key->only && (value->integer < min || value->integer > max))
         return out_of_bounds(r, key, value, err);
     *out = value->integer;
     return OCT_OK;

@@ -141,7 +141,7 @@ static oct_status type_plain(oct_value *value, oct_err *err)
 typedef struct frame {
     oct_value *container;
     const char *key;
-    int key_line, key_column;
+    int key_line;
 } frame;
 
 typedef struct builder {
@@ -154,6 +154,7 @@ typedef struct builder {
     frame stack[OCT_YAML_MAX_DEPTH];
     int depth;
     int documents;
+    int line, column; /* of the last mark */
 } builder;
 
 static void discard_text(struct fy_diag *diag, void *user, const char *text, size_t bytes)
@@ -174,12 +175,12 @@ static const char *position(const builder *b, int line, int column, char buffer[
     return buffer;
 }
 
-/* libfyaml counts from 0. An implicit token has no mark: it stands where its key stands. */
+/* libfyaml counts from 0. What is left out (`key:`, `- `) has no mark: it stands where the last
+ * thing before it stands. */
 static void event_position(const builder *b, const struct fy_mark *mark, int *line, int *column)
 {
-    const frame *top = b->depth ? &b->stack[b->depth - 1] : NULL;
-    *line = mark ? mark->line + 1 : top && top->key ? top->key_line : 1;
-    *column = mark ? mark->column + 1 : top && top->key ? top->key_column : 1;
+    *line = mark ? mark->line + 1 : b->line;
+    *column = mark ? mark->column + 1 : b->column;
 }
 
 static oct_status refuse(const builder *b, const struct fy_mark *mark, const char *found,
@@ -223,6 +224,8 @@ static oct_status open_container(builder *b, oct_value_kind kind, const struct f
     oct_value *container = NULL;
     int line, column;
     event_position(b, mark, &line, &column);
+    b->line = line;
+    b->column = column;
     OCT_TRY(oct_value_create(b->arena, kind, b->file, b->source == OCT_YAML_WORD ? 0 : line, column,
                              &container, err));
     OCT_TRY(attach(b, container, err));
@@ -246,23 +249,26 @@ static oct_status take_key(builder *b, const char *key, int line, int column, oc
     }
     top->key = key;
     top->key_line = line;
-    top->key_column = column;
     return OCT_OK;
 }
 
 static oct_status take_scalar(builder *b, struct fy_event *event, oct_err *err)
 {
-    const struct fy_mark *mark = fy_event_start_mark(event);
     size_t length = 0;
     const char *start = event->scalar.value ? fy_token_get_text(event->scalar.value, &length) : "";
     if (!start)
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot read YAML: no memory for a scalar of '%s'",
                         b->file);
+    const bool plain =
+        !event->scalar.value || fy_token_scalar_style(event->scalar.value) == FYSS_PLAIN;
+    const struct fy_mark *mark = plain && length == 0 ? NULL : fy_event_start_mark(event);
     if (memchr(start, '\0', length))
         return refuse(b, mark, "an escaped NUL in a string", "text without NUL is required", err);
     const char *text = NULL;
     int line, column;
     event_position(b, mark, &line, &column);
+    b->line = line;
+    b->column = column;
     OCT_TRY(oct_text_copy(b->arena, start, length, &text, err));
     const frame *top = b->depth ? &b->stack[b->depth - 1] : NULL;
     if (top && top->container->kind == OCT_VALUE_MAP && !top->key)
@@ -271,8 +277,6 @@ static oct_status take_scalar(builder *b, struct fy_event *event, oct_err *err)
     OCT_TRY(oct_value_create(b->arena, OCT_VALUE_STRING, b->file,
                              b->source == OCT_YAML_WORD ? 0 : line, column, &value, err));
     value->text = text;
-    const bool plain =
-        !event->scalar.value || fy_token_scalar_style(event->scalar.value) == FYSS_PLAIN;
     if (plain)
         OCT_TRY(type_plain(value, err));
     return attach(b, value, err);
@@ -404,7 +408,7 @@ static oct_status check_characters(const builder *b, const char *text, size_t by
 oct_status oct_yaml_parse(const char *text, size_t bytes, const char *file, oct_yaml_source source,
                           oct_arena *arena, oct_value **out, oct_err *err)
 {
-    builder b = {.file = file, .source = source, .arena = arena};
+    builder b = {.file = file, .source = source, .arena = arena, .line = 1, .column = 1};
     if (bytes > OCT_YAML_MAX_BYTES)
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "cannot read YAML: %zu bytes, at most %d are allowed (%s)", bytes,
