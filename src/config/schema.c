@@ -538,10 +538,14 @@ const char *oct_schema_nearest(oct_schema schema, const char *path)
     size_t least = SIZE_MAX;
     for (int i = 0; i < schema.count; i++) {
         const char *candidate = schema.keys[i].path;
-        /* The right name in the wrong section is one step away. */
+        const char *dot = strrchr(candidate, '.');
         const size_t whole = oct_edit_distance(path, candidate);
+        /* The right name in the wrong section is one step away; a neighbour in the same section is
+         * likelier than one elsewhere. */
         const size_t name = oct_edit_distance(last_segment(path), last_segment(candidate)) + 1;
-        const size_t distance = whole < name ? whole : name;
+        size_t distance = whole < name ? whole : name;
+        if (dot && strncmp(path, candidate, (size_t)(dot - candidate) + 1) == 0)
+            distance = distance / 2;
         if (distance < least) {
             least = distance;
             nearest = candidate;

@@ -289,7 +289,7 @@ static void yaml_parse__mutated_text__no_crash(void **state)
         size_t length = sizeof seed - 1;
         memcpy(text, seed, length);
         const uint64_t edits = 1 + oct_rng_below(stream, draw++, 6);
-        for (uint64_t i = 0; i < edits; i++) {
+        for (uint64_t i = 0; i < edits && length > 0; i++) {
             const size_t at = oct_rng_below(stream, draw++, length);
             switch (oct_rng_below(stream, draw++, 4)) {
             case 0:
