@@ -210,8 +210,8 @@ oct_status oct_file_create(const oct_file_table *table, const char *path, oct_fi
     return OCT_OK;
 }
 
-oct_status oct_file_read_at(const oct_file *file, void *data, size_t bytes, uint64_t offset,
-                            oct_err *err)
+oct_status oct_file_read(const oct_file *file, void *data, size_t bytes, uint64_t offset,
+                         oct_err *err)
 {
     unsigned char *to = data;
     while (bytes > 0) {
@@ -232,8 +232,8 @@ oct_status oct_file_read_at(const oct_file *file, void *data, size_t bytes, uint
     return OCT_OK;
 }
 
-oct_status oct_file_write_at(const oct_file *file, const void *data, size_t bytes, uint64_t offset,
-                             oct_err *err)
+oct_status oct_file_write(const oct_file *file, const void *data, size_t bytes, uint64_t offset,
+                          oct_err *err)
 {
     const unsigned char *from = data;
     while (bytes > 0) {
@@ -430,7 +430,7 @@ oct_status oct_file_read_all(const oct_file_table *table, const char *path, size
     oct_file file;
     oct_status status = oct_file_open(table, path, &file, err);
     if (status == OCT_OK) {
-        status = oct_file_read_at(&file, text, size, 0, err);
+        status = oct_file_read(&file, text, size, 0, err);
         oct_file_discard(&file);
     }
     if (status != OCT_OK) {
@@ -448,7 +448,7 @@ static oct_status write_whole(const oct_file_table *table, const char *path, con
 {
     oct_file file;
     OCT_TRY(oct_file_create(table, path, &file, err));
-    oct_status status = oct_file_write_at(&file, data, bytes, 0, err);
+    oct_status status = oct_file_write(&file, data, bytes, 0, err);
     if (status == OCT_OK)
         status = oct_file_sync(&file, err);
     if (status == OCT_OK)

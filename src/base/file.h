@@ -61,8 +61,8 @@ typedef struct oct_file {
     int handle;
 } oct_file;
 
-/* Every helper: errors are OCT_E_IO with operation, path and the text of errno. After a failure *out
- * may be discarded. */
+/* Every helper: errors are OCT_E_IO with operation, path and the text of errno. After a failure
+ * *out may be discarded. */
 oct_status oct_file_open(const oct_file_table *table, const char *path, oct_file *out,
                          oct_err *err) OCT_MUST_CHECK;
 oct_status oct_file_create(const oct_file_table *table, const char *path, oct_file *out,
@@ -70,10 +70,10 @@ oct_status oct_file_create(const oct_file_table *table, const char *path, oct_fi
 
 /* All of `bytes`, in transfers of at most 0x7ffff000 (Linux moves no more per call). Reading past
  * the end is OCT_E_CORRUPT: the file is shorter than its description says. */
-oct_status oct_file_read_at(const oct_file *file, void *data, size_t bytes, uint64_t offset,
-                            oct_err *err) OCT_MUST_CHECK;
-oct_status oct_file_write_at(const oct_file *file, const void *data, size_t bytes, uint64_t offset,
-                             oct_err *err) OCT_MUST_CHECK;
+oct_status oct_file_read(const oct_file *file, void *data, size_t bytes, uint64_t offset,
+                         oct_err *err) OCT_MUST_CHECK;
+oct_status oct_file_write(const oct_file *file, const void *data, size_t bytes, uint64_t offset,
+                          oct_err *err) OCT_MUST_CHECK;
 
 /* A failure is final: the kernel may have dropped the dirty pages, so a second fsync proves
  * nothing. */

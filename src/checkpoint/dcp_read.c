@@ -480,7 +480,7 @@ static oct_status crc_range(const oct_file *file, const oct_zip_entry *payload, 
 {
     for (uint64_t at = from; at < to;) {
         const size_t n = to - at < PIECE_BYTES ? (size_t)(to - at) : PIECE_BYTES;
-        OCT_TRY(oct_file_read_at(file, piece, n, payload->offset + at, err));
+        OCT_TRY(oct_file_read(file, piece, n, payload->offset + at, err));
         *crc = (uint32_t)crc32(*crc, piece, (uInt)n);
         at += n;
     }
@@ -495,7 +495,7 @@ static oct_status copy_range(const oct_file *file, const oct_zip_entry *payload,
 {
     for (uint64_t at = 0; at < bytes;) {
         const size_t n = bytes - at < PIECE_BYTES ? (size_t)(bytes - at) : PIECE_BYTES;
-        OCT_TRY(oct_file_read_at(file, piece, n, payload->offset + from + at, err));
+        OCT_TRY(oct_file_read(file, piece, n, payload->offset + from + at, err));
         if (crc)
             *crc = (uint32_t)crc32(*crc, piece, (uInt)n);
         if (is_bf16) {

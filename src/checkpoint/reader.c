@@ -36,7 +36,7 @@ static oct_status file_crc(const oct_file_table *files, const char *path, uint64
     *crc = 0;
     for (uint64_t at = 0; at < bytes && status == OCT_OK;) {
         const size_t n = bytes - at < PIECE_BYTES ? (size_t)(bytes - at) : PIECE_BYTES;
-        status = oct_file_read_at(&file, piece, n, at, err);
+        status = oct_file_read(&file, piece, n, at, err);
         if (status == OCT_OK)
             *crc = (uint32_t)crc32(*crc, piece, (uInt)n);
         at += n;

@@ -18,7 +18,7 @@ oct_status oct_stream_create(const oct_file_table *files, const char *path, oct_
 static oct_status flush(oct_stream *stream, oct_err *err)
 {
     const uint64_t at = stream->bytes - stream->used;
-    OCT_TRY(oct_file_write_at(&stream->file, stream->buffer, stream->used, at, err));
+    OCT_TRY(oct_file_write(&stream->file, stream->buffer, stream->used, at, err));
     stream->used = 0;
     return OCT_OK;
 }

@@ -179,7 +179,7 @@ static oct_status find_directory(const oct_file *file, uint64_t start, uint64_t 
     unsigned char end[END_BYTES];
     if (length < END_BYTES)
         return corrupt(file, start, "too short for an end record", err);
-    OCT_TRY(oct_file_read_at(file, end, sizeof end, start + length - END_BYTES, err));
+    OCT_TRY(oct_file_read(file, end, sizeof end, start + length - END_BYTES, err));
     if (get32(end) != END_MAGIC || get16(end + 4) != 0 || get16(end + 6) != 0 ||
         get16(end + 20) != 0)
         return corrupt(file, start, "no end record at its end", err);
@@ -190,15 +190,14 @@ static oct_status find_directory(const oct_file *file, uint64_t start, uint64_t 
         out->offset == 0xffffffffu || out->bytes == 0xffffffffu || out->entries == 0xffff;
     unsigned char locator[LOCATOR64_BYTES] = {0};
     if (limit >= LOCATOR64_BYTES)
-        OCT_TRY(
-            oct_file_read_at(file, locator, sizeof locator, start + limit - LOCATOR64_BYTES, err));
+        OCT_TRY(oct_file_read(file, locator, sizeof locator, start + limit - LOCATOR64_BYTES, err));
     if (get32(locator) == LOCATOR64_MAGIC) {
         const uint64_t at = get64(locator + 8);
         unsigned char end64[END64_BYTES];
         limit -= LOCATOR64_BYTES;
         if (limit < END64_BYTES || at != limit - END64_BYTES)
             return corrupt(file, start, "the zip64 end record is not where its locator says", err);
-        OCT_TRY(oct_file_read_at(file, end64, sizeof end64, start + at, err));
+        OCT_TRY(oct_file_read(file, end64, sizeof end64, start + at, err));
         if (get32(end64) != END64_MAGIC || get64(end64 + 4) != END64_BYTES - 12)
             return corrupt(file, start, "no zip64 end record", err);
         limit = at;
@@ -282,7 +281,7 @@ static oct_status locate_payload(const oct_file *file, uint64_t start, uint64_t 
     const size_t name_bytes = strlen(entry->name);
     if (entry->offset > limit || limit - entry->offset < LOCAL_BYTES + name_bytes)
         return corrupt(file, start, "a local header lies outside", err);
-    OCT_TRY(oct_file_read_at(file, header, LOCAL_BYTES + name_bytes, start + entry->offset, err));
+    OCT_TRY(oct_file_read(file, header, LOCAL_BYTES + name_bytes, start + entry->offset, err));
     if (get32(header) != LOCAL_MAGIC || get16(header + 26) != name_bytes ||
         memcmp(header + LOCAL_BYTES, entry->name, name_bytes) != 0)
         return corrupt(file, start, "a local header does not match the directory", err);
@@ -323,7 +322,7 @@ oct_status oct_zip_read(const oct_file *file, uint64_t start, uint64_t length, o
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %llu bytes", file->path,
                         (unsigned long long)place.bytes);
     oct_status status =
-        oct_file_read_at(file, directory, (size_t)place.bytes, start + place.offset, err);
+        oct_file_read(file, directory, (size_t)place.bytes, start + place.offset, err);
     if (status == OCT_OK)
         status = read_directory(file, &place, directory, out, err);
     free(directory);
@@ -362,7 +361,7 @@ oct_status oct_zip_load(const oct_file *file, const oct_zip_entry *entry, size_t
     if (!copy)
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %zu bytes", file->path,
                         bytes);
-    oct_status status = oct_file_read_at(file, copy, bytes, entry->offset, err);
+    oct_status status = oct_file_read(file, copy, bytes, entry->offset, err);
     if (status == OCT_OK)
         status =
             oct_zip_check_crc(file, entry, (uint32_t)crc32_z(crc32(0, NULL, 0), copy, bytes), err);
