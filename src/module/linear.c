@@ -21,27 +21,32 @@ static void trace_product(const oct_module *module, const oct_run *run, const ch
                                });
 }
 
+/* The bias as the product adds it: FP32 [N], a copy in scratch unless it is FP32 already. */
+static oct_status widen_bias(const oct_run *run, const oct_param *bias, const float **out,
+                             oct_err *err)
+{
+    if (!bias || bias->value.dtype == OCT_DTYPE_F32) {
+        *out = bias ? bias->value.data : NULL;
+        return OCT_OK;
+    }
+    oct_tensor wide;
+    OCT_TRY(
+        oct_tensor_new_2d(run->exec->scratch, OCT_DTYPE_F32, 1, oct_param_numel(bias), &wide, err));
+    *out = wide.data;
+    return oct_convert(run->exec, &bias->value, &wide, err);
+}
+
 static oct_status forward(oct_module *module, const oct_run *run, const oct_tensor *x,
                           const oct_tensor *y, oct_linear_saved **saved, oct_err *err)
 {
-    const oct_param *weight = module->params[0], *bias = module->params[1];
     const double started = oct_clock_seconds();
-    const int64_t n = oct_tensor_cols(y);
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
-    oct_tensor bias_f32 = {0};
-    if (bias) {
-        OCT_TRY(oct_tensor_new_2d(run->exec->scratch, OCT_DTYPE_F32, 1, n, &bias_f32, err));
-        OCT_TRY(oct_convert(run->exec, &bias->value, &bias_f32, err));
-    }
-    const oct_matrix a = oct_matrix_of(x), b = oct_matrix_of(&weight->value);
-    const oct_gemm_out out = {.data = y->data,
-                              .ld = n,
-                              .dtype = y->dtype,
-                              .store = OCT_GEMM_STORE,
-                              .bias = bias_f32.data};
+    const oct_matrix a = oct_matrix_of(x), b = oct_matrix_of(&module->params[0]->value);
+    oct_gemm_out out = {.data = y->data, .ld = b.rows, .dtype = y->dtype, .store = OCT_GEMM_STORE};
+    OCT_TRY(widen_bias(run, module->params[1], &out.bias, err));
     OCT_TRY(oct_gemm(run->exec, &a, &b, OCT_LAYOUT_NT, &out, err));
     oct_arena_rewind(run->exec->scratch, mark);
-    trace_product(module, run, "fprop", "NT", a.rows, n, a.cols);
+    trace_product(module, run, "fprop", "NT", a.rows, b.rows, a.cols);
     if (run->training) {
         void *memory = NULL;
         OCT_TRY(oct_arena_alloc(run->step, sizeof **saved, &memory, err));

@@ -442,6 +442,10 @@ static oct_status last_logits(const dsv3_pass *pass, const oct_batch *batch, flo
     OCT_TRY(final_norm(pass, &row, &normed, &rstd, err));
     OCT_TRY(oct_linear_forward(*pass->model->head, pass->run, &normed, &logits, NULL, err));
     OCT_TRY(close_head(pass, err));
+    if (logits.dtype == OCT_DTYPE_F32) {
+        memcpy(logits_V, logits.data, oct_tensor_bytes(&logits));
+        return OCT_OK;
+    }
     const oct_tensor out = oct_tensor_2d(logits_V, OCT_DTYPE_F32, 1, hf->vocab_size);
     return oct_convert(pass->run->exec, &logits, &out, err);
 }
