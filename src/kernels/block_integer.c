@@ -2,7 +2,6 @@
  * Section numbers in comments are those of the specification. */
 #include "kernels/gemm_blocks.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -13,7 +12,7 @@
 enum {
     GROUPS_PER_CHUNK = OCT_GEMM_CHUNK / OCT_GEMM_GROUP,
     MASKS_PER_GROUP = 2 * OCT_GEMM_GROUP,
-    BITMAP_WORDS = OCT_GEMM_CHUNK / 64,
+    PRESENT_WORDS = OCT_GEMM_CHUNK / 64,
     MX_BLOCK = 32
 };
 
@@ -32,7 +31,8 @@ struct oct_panels {
     float *units;        /* [panels][groups][width] */
     int64_t *first;      /* [panels * chunks + 1], into list */
     oct_remainder *list; /* by panel, chunk, k; NULL if there is none or the route is known */
-    uint64_t *bitmaps;   /* [panels][chunks][BITMAP_WORDS], which k have remainders; with list */
+    uint64_t *present;   /* [panels][chunks][PRESENT_WORDS], which k have remainders; with list */
+    uint16_t *start;     /* [panels][groups * 64], their first within panel and chunk; with list */
     int64_t remainders;  /* how many, also when list is NULL */
     int min_exponent, max_exponent; /* over units and remainders (section 5) */
     bool nonfinite;
@@ -61,7 +61,8 @@ int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
         panels * groups * width * (int64_t)sizeof(float),
         (panels * chunks + 1) * (int64_t)sizeof(int64_t),
         list_capacity(rows, k, side) * (int64_t)sizeof(oct_remainder),
-        panels * chunks * BITMAP_WORDS * (int64_t)sizeof(uint64_t),
+        panels * chunks * PRESENT_WORDS * (int64_t)sizeof(uint64_t),
+        panels * groups * OCT_GEMM_GROUP * (int64_t)sizeof(uint16_t),
         /* Work memory, if the arena is the scratch of exec. */
         panels * groups * MASKS_PER_GROUP * (int64_t)sizeof(uint16_t),
         panels * 64,
@@ -224,7 +225,10 @@ static void pack_panel(void *arg, int64_t panel, int thread)
     const oct_panels *p = job->panels;
     const int64_t lanes = p->side == OCT_SIDE_LEFT ? OCT_GEMM_LANES : OCT_GEMM_NR;
     panel_facts facts = {.min_exponent = INT16_MAX, .max_exponent = INT16_MIN};
+    int64_t *count = p->first + panel * p->chunks; /* made offsets by index_remainders */
+    memset(count, 0, (size_t)p->chunks * sizeof *count);
     for (int64_t g = 0; g < p->groups; g++) {
+        const int64_t before = facts.remainders;
         _Alignas(64) uint8_t pairs[OCT_GEMM_GROUP * OCT_GEMM_NR];
         job->kernels->gather_pairs(&p->source, panel * p->width, p->width, lanes,
                                    g * OCT_GEMM_GROUP, pairs);
@@ -232,6 +236,7 @@ static void pack_panel(void *arg, int64_t panel, int thread)
         for (int64_t lane = 0; lane < lanes; lane += OCT_GEMM_LANES)
             pack_lanes(job, panel, g, lane, pairs + lane * 2, lanes * 2,
                        masks + lane / OCT_GEMM_LANES, &facts);
+        count[g / GROUPS_PER_CHUNK] += facts.remainders - before;
     }
     job->facts[panel] = facts;
 }
@@ -255,38 +260,34 @@ static void list_panel(void *arg, int64_t panel, int thread)
         return;
     const oct_code_table *table = &job->kernels->tables[p->source.format];
     const int halves = p->side == OCT_SIDE_LEFT ? 1 : 2;
-    oct_remainder *next = p->list + p->first[panel * p->chunks];
     const uint16_t *masks = job->masks + panel * p->groups * MASKS_PER_GROUP;
-    uint64_t *bitmap = p->bitmaps + panel * p->chunks * BITMAP_WORDS;
-    for (int64_t k = 0; k < p->groups * OCT_GEMM_GROUP; k++)
+    uint64_t *present = p->present + panel * p->chunks * PRESENT_WORDS;
+    uint16_t *start = p->start + panel * p->groups * OCT_GEMM_GROUP;
+    const int64_t *first = p->first + panel * p->chunks;
+    int64_t next = first[0];
+    for (int64_t k = 0; k < p->groups * OCT_GEMM_GROUP; k++) {
+        /* At most 32 * 2047 remainders precede one k of a chunk. */
+        start[k] = (uint16_t)(next - first[k / OCT_GEMM_CHUNK]);
         for (int half = 0; half < halves; half++)
             for (uint32_t bits = masks[k * 2 + half]; bits; bits &= bits - 1) {
                 const int r = half * OCT_GEMM_LANES + __builtin_ctz(bits);
-                *next++ = (oct_remainder){.value = element_value(p, table, panel * p->width + r, k),
-                                          .k = (uint16_t)(k % OCT_GEMM_CHUNK),
-                                          .row = (uint16_t)r};
-                bitmap[k / 64] |= UINT64_C(1) << (k % 64);
+                p->list[next++] =
+                    (oct_remainder){.value = element_value(p, table, panel * p->width + r, k),
+                                    .k = (uint16_t)(k % OCT_GEMM_CHUNK),
+                                    .row = (uint16_t)r};
+                present[k / 64] |= UINT64_C(1) << (k % 64);
             }
+    }
 }
 
-/* Counts per panel and chunk, as offsets into the list. */
-static void index_remainders(const pack_job *job)
+/* Turns the counts per panel and chunk into offsets into the list. */
+static void index_remainders(oct_panels *p)
 {
-    oct_panels *p = job->panels;
-    const int halves = p->side == OCT_SIDE_LEFT ? 1 : 2;
     int64_t total = 0;
-    for (int64_t panel = 0; panel < p->panels; panel++) {
-        const uint16_t *masks = job->masks + panel * p->groups * MASKS_PER_GROUP;
-        for (int64_t chunk = 0; chunk < p->chunks; chunk++) {
-            p->first[panel * p->chunks + chunk] = total;
-            if (job->facts[panel].remainders == 0)
-                continue;
-            const int64_t end =
-                oct_min_i64((chunk + 1) * OCT_GEMM_CHUNK, p->groups * OCT_GEMM_GROUP);
-            for (int64_t k = chunk * OCT_GEMM_CHUNK; k < end; k++)
-                for (int half = 0; half < halves; half++)
-                    total += __builtin_popcount(masks[k * 2 + half]);
-        }
+    for (int64_t i = 0; i < p->panels * p->chunks; i++) {
+        const int64_t count = p->first[i];
+        p->first[i] = total;
+        total += count;
     }
     p->first[p->panels * p->chunks] = total;
 }
@@ -317,12 +318,15 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, oct_arena *aren
         p->remainders > list_capacity(p->source.rows, p->source.k, p->side))
         return OCT_OK;
 
-    index_remainders(&job);
+    index_remainders(p);
     OCT_TRY(oct_arena_array(arena, p->remainders, sizeof *p->list, &memory, err));
     p->list = memory;
     OCT_TRY(oct_arena_zalloc(
-        arena, (size_t)(p->panels * p->chunks * BITMAP_WORDS) * sizeof *p->bitmaps, &memory, err));
-    p->bitmaps = memory;
+        arena, (size_t)(p->panels * p->chunks * PRESENT_WORDS) * sizeof *p->present, &memory, err));
+    p->present = memory;
+    OCT_TRY(oct_arena_array(arena, p->panels * p->groups * OCT_GEMM_GROUP, sizeof *p->start,
+                            &memory, err));
+    p->start = memory;
     oct_parallel_for(exec->threads, p->panels, list_panel, &job);
     return OCT_OK;
 }
@@ -373,31 +377,19 @@ typedef struct integer_job {
     const oct_panels *left, *right;
 } integer_job;
 
-/* Remainder times remainder, k ascending, into d[column][row]. */
-static void cross_products(const oct_panels *left, const oct_panels *right, int64_t i, int64_t j,
-                           int64_t chunk, float *d)
+/* The remainders of one panel in one chunk; false if there are none. */
+static bool remainders_of(const oct_panels *p, int64_t panel, int64_t chunk,
+                          oct_remainder_list *list)
 {
-    const int64_t at_left = i * left->chunks + chunk, at_right = j * right->chunks + chunk;
-    const oct_remainder *x = left->list + left->first[at_left];
-    const oct_remainder *x_end = left->list + left->first[at_left + 1];
-    const oct_remainder *y = right->list + right->first[at_right];
-    const oct_remainder *y_end = right->list + right->first[at_right + 1];
-    for (int64_t w = 0; w < BITMAP_WORDS; w++) {
-        uint64_t both =
-            left->bitmaps[at_left * BITMAP_WORDS + w] & right->bitmaps[at_right * BITMAP_WORDS + w];
-        for (; both; both &= both - 1) {
-            const int64_t k = w * 64 + __builtin_ctzll(both);
-            while (x->k < k)
-                x++;
-            while (y->k < k)
-                y++;
-            for (; y < y_end && y->k == k; y++)
-                for (const oct_remainder *z = x; z < x_end && z->k == k; z++) {
-                    float *target = d + y->row * OCT_GEMM_LANES + z->row;
-                    *target = fmaf(z->value, y->value, *target);
-                }
-        }
-    }
+    if (!p->list)
+        return false;
+    const int64_t at = panel * p->chunks + chunk;
+    *list = (oct_remainder_list){.entries = p->list + p->first[at],
+                                 .count = p->first[at + 1] - p->first[at],
+                                 .present = p->present + at * PRESENT_WORDS,
+                                 .start = p->start + panel * p->groups * OCT_GEMM_GROUP +
+                                          chunk * OCT_GEMM_CHUNK};
+    return list->count > 0;
 }
 
 /* Section 4: one chunk of one tile. */
@@ -414,23 +406,12 @@ static void integer_add(const void *arg, int64_t i, int64_t j, int64_t chunk, fl
     const float *b_unit = right->units + at_right * OCT_GEMM_NR;
     job->kernels->integer_tile(groups, a, b, a_unit, b_unit, c);
 
-    if (left->list) {
-        const int64_t *first = left->first + i * left->chunks + chunk;
-        if (first[1] > first[0])
-            job->kernels->left_remainders(left->list + first[0], first[1] - first[0], b, b_unit, c);
-    }
-    if (!right->list)
-        return;
-    const int64_t *first = right->first + j * right->chunks + chunk;
-    if (first[1] == first[0])
-        return;
-    _Alignas(64) float d[OCT_GEMM_NR * OCT_GEMM_LANES] = {0};
-    job->kernels->right_remainders(right->list + first[0], first[1] - first[0], a, a_unit, d);
-    if (left->list)
-        cross_products(left, right, i, j, chunk, d);
-    for (int64_t row = 0; row < OCT_GEMM_MR; row++)
-        for (int64_t col = 0; col < OCT_GEMM_NR; col++)
-            c[row * OCT_GEMM_NR + col] += d[col * OCT_GEMM_LANES + row];
+    oct_remainder_list x, y;
+    const bool any_left = remainders_of(left, i, chunk, &x);
+    if (any_left)
+        job->kernels->left_remainders(&x, b, b_unit, c);
+    if (remainders_of(right, j, chunk, &y))
+        job->kernels->right_remainders(&y, any_left ? &x : NULL, a, a_unit, c);
 }
 
 static oct_fma_source fma_source(const oct_panels *p)

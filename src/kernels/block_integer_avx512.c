@@ -283,34 +283,69 @@ static inline __m512 odd_or_even(__m512i pairs, int64_t k)
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(pairs, left), 16));
 }
 
-static void left_remainders(const oct_remainder *list, int64_t count, const int16_t *b,
-                            const float *b_unit, float *c)
+static void left_remainders(const oct_remainder_list *left, const int16_t *b, const float *b_unit,
+                            float *c)
 {
-    for (int64_t e = 0; e < count; e++) {
-        const int64_t k = list[e].k;
-        const int16_t *m = b + k / 2 * 2 * NR;
-        const float *unit = b_unit + k / OCT_GEMM_GROUP * NR;
-        const __m512 value = _mm512_set1_ps(list[e].value);
-        float *row = c + list[e].row * NR;
+    for (int64_t e = 0; e < left->count; e++) {
+        const oct_remainder *entry = left->entries + e;
+        const int16_t *m = b + entry->k / 2 * 2 * NR;
+        const float *unit = b_unit + entry->k / OCT_GEMM_GROUP * NR;
+        const __m512 value = _mm512_set1_ps(entry->value);
+        float *row = c + entry->row * NR;
         for (int64_t j = 0; j < NR; j += LANES) {
-            const __m512 x = odd_or_even(_mm512_loadu_si512(m + 2 * j), k);
+            const __m512 x = odd_or_even(_mm512_loadu_si512(m + 2 * j), entry->k);
             const __m512 y = _mm512_mul_ps(value, _mm512_loadu_ps(unit + j));
             _mm512_storeu_ps(row + j, _mm512_fmadd_ps(x, y, _mm512_loadu_ps(row + j)));
         }
     }
 }
 
-static void right_remainders(const oct_remainder *list, int64_t count, const int16_t *a,
-                             const float *a_unit, float *d)
+/* Remainder times remainder, k ascending, into d[column][row]. */
+static void cross_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                             float *d)
 {
+    for (int64_t w = 0; w < OCT_GEMM_CHUNK / 64; w++)
+        for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
+            const int64_t k = w * 64 + __builtin_ctzll(both);
+            for (int64_t j = right->start[k]; j < right->count && right->entries[j].k == k; j++) {
+                const __m128 y = _mm_set_ss(right->entries[j].value);
+                float *column = d + right->entries[j].row * LANES;
+                for (int64_t i = left->start[k]; i < left->count && left->entries[i].k == k; i++) {
+                    float *target = column + left->entries[i].row;
+                    const __m128 x = _mm_set_ss(left->entries[i].value);
+                    _mm_store_ss(target, _mm_fmadd_ss(x, y, _mm_load_ss(target)));
+                }
+            }
+        }
+}
+
+static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                             const int16_t *a, const float *a_unit, float *c)
+{
+    _Alignas(64) float d[NR * LANES] = {0}; /* [column][row] */
     const __mmask16 rows = (1u << MR) - 1;
-    for (int64_t e = 0; e < count; e++) {
-        const int64_t k = list[e].k;
-        const __m512 x = odd_or_even(_mm512_maskz_loadu_epi32(rows, a + k / 2 * 2 * MR), k);
-        const __m512 unit = _mm512_maskz_loadu_ps(rows, a_unit + k / OCT_GEMM_GROUP * MR);
-        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(list[e].value), unit);
-        float *row = d + list[e].row * LANES;
-        _mm512_storeu_ps(row, _mm512_fmadd_ps(x, y, _mm512_loadu_ps(row)));
+    for (int64_t e = 0; e < right->count; e++) {
+        const oct_remainder *entry = right->entries + e;
+        const int16_t *m = a + entry->k / 2 * 2 * MR;
+        const __m512 x = odd_or_even(_mm512_maskz_loadu_epi32(rows, m), entry->k);
+        const __m512 unit = _mm512_maskz_loadu_ps(rows, a_unit + entry->k / OCT_GEMM_GROUP * MR);
+        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(entry->value), unit);
+        float *column = d + entry->row * LANES;
+        _mm512_store_ps(column, _mm512_fmadd_ps(x, y, _mm512_load_ps(column)));
+    }
+    if (left)
+        cross_remainders(right, left, d);
+    for (int64_t j = 0; j < NR; j += LANES) {
+        __m512i r[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            r[i] = _mm512_load_si512(d + (j + i) * LANES);
+        oct_transpose_16x16(r);
+#pragma GCC unroll 14
+        for (int i = 0; i < MR; i++) {
+            float *row = c + i * NR + j;
+            _mm512_storeu_ps(row, _mm512_add_ps(_mm512_loadu_ps(row), _mm512_castsi512_ps(r[i])));
+        }
     }
 }
 

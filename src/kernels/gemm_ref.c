@@ -155,30 +155,51 @@ static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, con
             }
 }
 
-static void left_remainders(const oct_remainder *list, int64_t count, const int16_t *b,
-                            const float *b_unit, float *c)
+static void left_remainders(const oct_remainder_list *left, const int16_t *b, const float *b_unit,
+                            float *c)
 {
-    for (int64_t e = 0; e < count; e++) {
-        const int64_t k = list[e].k;
-        float *row = c + list[e].row * OCT_GEMM_NR;
+    for (const oct_remainder *x = left->entries; x < left->entries + left->count; x++) {
+        float *row = c + x->row * OCT_GEMM_NR;
+        const float *unit = b_unit + x->k / OCT_GEMM_GROUP * OCT_GEMM_NR;
         for (int64_t j = 0; j < OCT_GEMM_NR; j++) {
-            const float m = (float)b[(k / 2 * OCT_GEMM_NR + j) * 2 + k % 2];
-            row[j] = fmaf(m, list[e].value * b_unit[k / OCT_GEMM_GROUP * OCT_GEMM_NR + j], row[j]);
+            const float m = (float)b[(x->k / 2 * OCT_GEMM_NR + j) * 2 + x->k % 2];
+            row[j] = fmaf(m, x->value * unit[j], row[j]);
         }
     }
 }
 
-static void right_remainders(const oct_remainder *list, int64_t count, const int16_t *a,
-                             const float *a_unit, float *d)
+/* Remainder times remainder, k ascending. */
+static void cross_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                             float *d)
 {
-    for (int64_t e = 0; e < count; e++) {
-        const int64_t k = list[e].k;
-        float *row = d + list[e].row * OCT_GEMM_LANES;
+    for (int64_t w = 0; w < OCT_GEMM_CHUNK / 64; w++)
+        for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
+            const int64_t k = w * 64 + __builtin_ctzll(both);
+            for (int64_t j = right->start[k]; j < right->count && right->entries[j].k == k; j++)
+                for (int64_t i = left->start[k]; i < left->count && left->entries[i].k == k; i++) {
+                    const oct_remainder *x = left->entries + i, *y = right->entries + j;
+                    float *target = d + x->row * OCT_GEMM_NR + y->row;
+                    *target = fmaf(x->value, y->value, *target);
+                }
+        }
+}
+
+static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                             const int16_t *a, const float *a_unit, float *c)
+{
+    float d[OCT_GEMM_TILE] = {0};
+    for (const oct_remainder *y = right->entries; y < right->entries + right->count; y++) {
+        const float *unit = a_unit + y->k / OCT_GEMM_GROUP * OCT_GEMM_MR;
         for (int64_t i = 0; i < OCT_GEMM_MR; i++) {
-            const float m = (float)a[(k / 2 * OCT_GEMM_MR + i) * 2 + k % 2];
-            row[i] = fmaf(m, list[e].value * a_unit[k / OCT_GEMM_GROUP * OCT_GEMM_MR + i], row[i]);
+            const float m = (float)a[(y->k / 2 * OCT_GEMM_MR + i) * 2 + y->k % 2];
+            float *target = d + i * OCT_GEMM_NR + y->row;
+            *target = fmaf(m, y->value * unit[i], *target);
         }
     }
+    if (left)
+        cross_remainders(right, left, d);
+    for (int64_t i = 0; i < OCT_GEMM_TILE; i++)
+        c[i] += d[i];
 }
 
 /* One NaN for all: which payload survives an FMA depends on its operand order. */

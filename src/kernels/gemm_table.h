@@ -46,6 +46,14 @@ typedef struct oct_remainder {
     uint16_t row; /* within the panel */
 } oct_remainder;
 
+/* The remainders of one panel in one chunk, k ascending. */
+typedef struct oct_remainder_list {
+    const oct_remainder *entries;
+    int64_t count;
+    const uint64_t *present; /* [OCT_GEMM_CHUNK / 64], bit k: there are entries of this k */
+    const uint16_t *start;   /* [k], the first of them; undefined where there is none */
+} oct_remainder_list;
+
 /* How a finished chain becomes an element of C. */
 typedef struct oct_gemm_finish {
     const oct_gemm_out *out;
@@ -83,11 +91,12 @@ struct oct_gemm_kernels {
     void (*integer_tile)(int64_t groups, const int16_t *a, const int16_t *b, const float *a_unit,
                          const float *b_unit, float *c);
     /* Left remainders times right mantissas into c[row][0..NR). */
-    void (*left_remainders)(const oct_remainder *list, int64_t count, const int16_t *b,
-                            const float *b_unit, float *c);
-    /* Right remainders times left mantissas into d[row][0..16), lanes MR and up undefined. */
-    void (*right_remainders)(const oct_remainder *list, int64_t count, const int16_t *a,
-                             const float *a_unit, float *d);
+    void (*left_remainders)(const oct_remainder_list *left, const int16_t *b, const float *b_unit,
+                            float *c);
+    /* d = 0; right remainders times left mantissas, then (unless left is NULL) times left
+     * remainders, into d; c += d. */
+    void (*right_remainders)(const oct_remainder_list *right, const oct_remainder_list *left,
+                             const int16_t *a, const float *a_unit, float *c);
 
     /* Writes the first `rows` x `cols` elements of a tile to C at (row, col). */
     void (*finish_tile)(const oct_gemm_finish *finish, const float *c, int64_t row, int64_t rows,
