@@ -1,0 +1,184 @@
+#include "trainer/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* First line of a run directory's config.yaml. */
+static const char config_mark[] = "# octet run configuration, resolved\n";
+
+static oct_status join(char out[OCT_PATH_MAX], const char *dir, const char *name, oct_err *err)
+{
+    const int n = snprintf(out, OCT_PATH_MAX, "%s/%s", dir, name);
+    if (n < 0 || n >= OCT_PATH_MAX)
+        return OCT_FAIL(
+            err, OCT_E_CONFIG,
+            "run directory path is too long: %zu characters, at most %d are allowed (%s)",
+            strlen(dir), OCT_PATH_MAX - 32, dir);
+    return OCT_OK;
+}
+
+static oct_status make_parents(const char *path, oct_err *err)
+{
+    char part[OCT_PATH_MAX];
+    const size_t length = strlen(path);
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return OCT_FAIL(err, OCT_E_IO, "cannot create the run directory: %s (%s)",
+                            strerror(errno), part);
+    }
+    return OCT_OK;
+}
+
+static bool has_mark(const char *config)
+{
+    char head[sizeof config_mark] = {0};
+    FILE *file = fopen(config, "re");
+    if (!file)
+        return false;
+    const size_t n = fread(head, 1, sizeof config_mark - 1, file);
+    fclose(file);
+    return n == sizeof config_mark - 1 && memcmp(head, config_mark, n) == 0;
+}
+
+/* The lock file alone does not make a directory non-empty: a run may die before its config. */
+static oct_status check_empty(const char *path, oct_err *err)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return OCT_FAIL(err, OCT_E_IO, "cannot read the run directory: %s (%s)", strerror(errno),
+                        path);
+    oct_status status = OCT_OK;
+    for (const struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lock") == 0 ||
+            strcmp(name, "config.yaml.tmp") == 0)
+            continue;
+        status = OCT_FAIL(err, OCT_E_CONFIG,
+                          "cannot use the run directory: it holds '%s' and no run of octet, an "
+                          "empty directory or one of an earlier run is required (%s)",
+                          name, path);
+        break;
+    }
+    closedir(dir);
+    return status;
+}
+
+static oct_status take_lock(oct_run_dir *dir, oct_err *err)
+{
+    char name[OCT_PATH_MAX];
+    OCT_TRY(join(name, dir->path, "lock", err));
+    const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return OCT_FAIL(err, OCT_E_IO, "cannot lock the run directory: %s (%s)", strerror(errno),
+                        name);
+    char text[320] = {0};
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        const ssize_t n = read(fd, text, sizeof text - 1);
+        text[n > 0 ? (size_t)n : 0] = '\0';
+        text[strcspn(text, "\n")] = '\0';
+        close(fd);
+        return OCT_FAIL(err, OCT_E_IO,
+                        "run directory is in use: held by %s, a free one is required (%s)",
+                        text[0] ? text : "another process", dir->path);
+    }
+    char host[256] = "unknown";
+    (void)gethostname(host, sizeof host - 1);
+    const int n = snprintf(text, sizeof text, "pid %ld on %s\n", (long)getpid(), host);
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
+        const int error = errno;
+        close(fd);
+        return OCT_FAIL(err, OCT_E_IO, "cannot lock the run directory: %s (%s)", strerror(error),
+                        name);
+    }
+    dir->lock_fd = fd;
+    return OCT_OK;
+}
+
+oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
+{
+    *out = (oct_run_dir){.lock_fd = -1};
+    OCT_TRY(join(out->config, path, "config.yaml", err));
+    OCT_TRY(join(out->metrics, path, "metrics.jsonl", err));
+    OCT_TRY(join(out->checkpoints, path, "checkpoints", err));
+    memcpy(out->path, path, strlen(path) + 1);
+    OCT_TRY(make_parents(path, err));
+    out->existed = has_mark(out->config);
+    if (!out->existed)
+        OCT_TRY(check_empty(path, err));
+    OCT_TRY(take_lock(out, err));
+    if (mkdir(out->checkpoints, 0777) != 0 && errno != EEXIST) {
+        const int error = errno;
+        oct_run_dir_close(out);
+        return OCT_FAIL(err, OCT_E_IO, "cannot create the checkpoint directory: %s (%s)",
+                        strerror(error), out->checkpoints);
+    }
+    return OCT_OK;
+}
+
+void oct_run_dir_close(oct_run_dir *dir)
+{
+    if (dir->lock_fd >= 0)
+        close(dir->lock_fd);
+    dir->lock_fd = -1;
+}
+
+oct_status oct_run_dir_write_config(const oct_run_dir *dir, const char *text, oct_err *err)
+{
+    char tmp[OCT_PATH_MAX];
+    OCT_TRY(join(tmp, dir->path, "config.yaml.tmp", err));
+    FILE *file = fopen(tmp, "we");
+    bool ok = file != NULL;
+    if (file) {
+        ok = fputs(config_mark, file) >= 0 && fputs(text, file) >= 0 && fflush(file) == 0 &&
+             fsync(fileno(file)) == 0;
+        ok = fclose(file) == 0 && ok;
+    }
+    if (!ok || rename(tmp, dir->config) != 0)
+        return OCT_FAIL(err, OCT_E_IO, "cannot write the resolved configuration: %s (%s)",
+                        strerror(errno), dir->config);
+    return OCT_OK;
+}
+
+oct_status oct_run_dir_read_config(const oct_run_dir *dir, char **text, oct_err *err)
+{
+    *text = NULL;
+    FILE *file = fopen(dir->config, "re");
+    if (!file)
+        return errno == ENOENT
+                   ? OCT_OK
+                   : OCT_FAIL(err, OCT_E_IO, "cannot read: %s (%s)", strerror(errno), dir->config);
+    struct stat info;
+    if (fstat(fileno(file), &info) != 0 || info.st_size < (off_t)sizeof config_mark - 1) {
+        fclose(file);
+        return OCT_OK;
+    }
+    const size_t size = (size_t)info.st_size;
+    char *data = malloc(size + 1);
+    if (!data) {
+        fclose(file);
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read %zu bytes of configuration (%s)", size,
+                        dir->config);
+    }
+    const size_t n = fread(data, 1, size, file);
+    fclose(file);
+    data[n] = '\0';
+    const size_t mark = sizeof config_mark - 1;
+    if (n < mark || memcmp(data, config_mark, mark) != 0) {
+        free(data);
+        return OCT_OK;
+    }
+    memmove(data, data + mark, n - mark + 1);
+    *text = data;
+    return OCT_OK;
+}
