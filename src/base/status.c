@@ -72,6 +72,8 @@ const char *oct_status_name(oct_status code)
         return "interrupted";
     case OCT_E_KERNEL:
         return "kernel";
+    case OCT_E_CHECKPOINT:
+        return "checkpoint";
     }
     return "unknown";
 }

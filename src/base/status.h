@@ -17,7 +17,8 @@ typedef enum oct_status {
     OCT_E_COMM = -10,       /* communication between ranks failed */
     OCT_E_DATA = -11,       /* training data is wrong */
     OCT_E_INTERRUPTED = -12,/* a signal asked to stop */
-    OCT_E_KERNEL = -13      /* a kernel failed */
+    OCT_E_KERNEL = -13,     /* a kernel failed */
+    OCT_E_CHECKPOINT = -14  /* a checkpoint could not be saved, found or loaded */
 } oct_status;
 
 /* The first failure wins: `msg` says what failed, what was found and what is required, and names
