@@ -1,0 +1,143 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const oct_command commands[] = {
+    {"train", oct_command_train,
+     "CONFIG... [key.path=value ...] [--run-dir DIR] [--resume latest|step-N|none] "
+     "[--print-config]",
+     "train a model, or go on with a run"},
+    {"plan", oct_command_plan, "CONFIG... [key.path=value ...] [--ranks R] [--json]",
+     "dry run: what would be replaced, shapes, memory, operations; allocates no weights"},
+    {"generate", oct_command_generate,
+     "CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--top-p P] [--seed S]",
+     "continue a text with a trained model"},
+    {"checkpoint", oct_command_checkpoint, "ls|verify|show DIR", "look into checkpoints"},
+    {"report", oct_command_report, "RUN_DIR...", "compare the metrics of runs"},
+    {"bench", oct_command_bench, "gemm|layer|quantize|step [--threads N] [--json]",
+     "measure speed on this machine"},
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+static void print_help(FILE *stream)
+{
+    fputs("octet: pretrain DeepSeek-V3-architecture models in 8-bit floats on CPUs\n\n", stream);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(stream, "  octet %s %s\n      %s\n", commands[i].name, commands[i].usage,
+                commands[i].help);
+    fputs("  octet --version | --help\n", stream);
+}
+
+int oct_exit_code(oct_status status)
+{
+    switch (status) {
+    case OCT_OK:
+        return OCT_EXIT_OK;
+    case OCT_E_CONFIG:
+    case OCT_E_PLAN:
+    case OCT_E_SHAPE:
+    case OCT_E_API:
+    case OCT_E_IO:
+        return OCT_EXIT_USAGE;
+    case OCT_E_DATA:
+        return OCT_EXIT_DATA;
+    case OCT_E_CORRUPT:
+    case OCT_E_CHECKPOINT:
+        return OCT_EXIT_CHECKPOINT;
+    case OCT_E_NONFINITE:
+        return OCT_EXIT_NONFINITE;
+    case OCT_E_COMM:
+        return OCT_EXIT_COMM;
+    case OCT_E_NOMEM:
+        return OCT_EXIT_NOMEM;
+    case OCT_E_UNSUPPORTED:
+    case OCT_E_KERNEL:
+    case OCT_E_INTERRUPTED:
+        break;
+    }
+    return OCT_EXIT_FAILED;
+}
+
+int oct_cli_fail(oct_status status, const oct_err *err)
+{
+    fprintf(stderr, "octet: %s\n", err->msg[0] ? err->msg : oct_status_name(status));
+    return oct_exit_code(status);
+}
+
+int oct_cli_usage(const char *command, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fputs("octet: ", stderr);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (command && strcmp(command, commands[i].name) == 0)
+            fprintf(stderr, "usage: octet %s %s\n", command, commands[i].usage);
+    return OCT_EXIT_USAGE;
+}
+
+int oct_cli_option(const char *command, int argc, char **argv, int *i, const char *name,
+                   const char **value)
+{
+    const size_t length = strlen(name);
+    if (strncmp(argv[*i], name, length) != 0)
+        return 0;
+    if (argv[*i][length] == '=') {
+        *value = argv[*i] + length + 1;
+        return 1;
+    }
+    if (argv[*i][length] != '\0')
+        return 0;
+    if (*i + 1 >= argc) {
+        (void)oct_cli_usage(command, "no value after %s, one is required", name);
+        return -1;
+    }
+    *value = argv[++*i];
+    return 1;
+}
+
+int oct_cli_integer(const char *command, const char *name, const char *text, long long low,
+                    long long high, long long *out)
+{
+    char *end = NULL;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < low || value > high) {
+        (void)oct_cli_usage(command,
+                            "wrong %s: found '%s', a whole number from %lld to %lld is required",
+                            name, text, low, high);
+        return -1;
+    }
+    *out = value;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return OCT_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help(stdout);
+        return OCT_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("octet " OCTET_VERSION);
+        return OCT_EXIT_OK;
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "octet: unknown command '%s', one of", argv[1]);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
+    fputs(" is required\n", stderr);
+    return OCT_EXIT_USAGE;
+}

@@ -1,0 +1,228 @@
+#include "trainer/build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "low_precision/modules/linear.h"
+#include "model/deepseek_v3/low_precision_experts.h"
+
+/* What `model._target_` may name. */
+static const char *const model_targets[] = {
+    "hyper_models._transformers.HyperAutoModelForCausalLM.from_hf_config",
+    "octet.from_hf_config",
+};
+
+/* What plan_overrides may name. */
+static const oct_plan_factory factories[] = {
+    {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear},
+    {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts},
+};
+static const oct_module_type *const types[] = {&oct_linear_type, &oct_dsv3_experts_type};
+static const oct_plan_registry registry = {
+    .factory_count = sizeof factories / sizeof factories[0],
+    .factories = factories,
+    .type_count = sizeof types / sizeof types[0],
+    .types = types,
+};
+
+static oct_dtype dtype_of_name(const char *name)
+{
+    return strcmp(name, "float32") == 0 ? OCT_DTYPE_F32 : OCT_DTYPE_BF16;
+}
+
+static oct_status stage_policy(oct_build *build, oct_err *err)
+{
+    const oct_config *config = build->config;
+    oct_isa isa = OCT_ISA_REF;
+    OCT_TRY(oct_isa_choose(&isa, err));
+    oct_kernels_init(&build->kernels, isa);
+    build->exec = (oct_exec){
+        .kernels = &build->kernels,
+        .threads = config->training.threads ? (int)config->training.threads : oct_cpu_count(),
+        .scratch = &build->scratch,
+    };
+    build->act_dtype = dtype_of_name(config->model.torch_dtype);
+    build->reduce_dtype = dtype_of_name(config->training.reduce_dtype);
+    OCT_TRY(oct_low_precision_policy_make(config->low_precision.enabled,
+                                          config->low_precision.format,
+                                          config->low_precision.scaling, &build->policy, err));
+    return oct_low_precision_gate(&build->policy, &build->kernels, config->device, err);
+}
+
+static oct_status stage_hf_config(oct_build *build, oct_err *err)
+{
+    const oct_config *config = build->config;
+    bool known = false;
+    for (size_t i = 0; i < sizeof model_targets / sizeof model_targets[0]; i++)
+        known = known || strcmp(config->model.target, model_targets[i]) == 0;
+    if (!known)
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "unknown model factory: found '%s', '%s' is required "
+                        "(model._target_)",
+                        config->model.target, model_targets[0]);
+    return oct_hf_config_load(config->model.config_name_or_path,
+                              config->model.config_overrides_json, &build->persist, &build->hf,
+                              err);
+}
+
+static oct_status stage_meta(oct_build *build, oct_err *err)
+{
+    OCT_TRY(oct_dsv3_build(&build->hf, &build->tree, &build->model, err));
+    if (strcmp(build->config->model.expect, "deepseek_v3_16b") == 0)
+        OCT_TRY(oct_dsv3_expect_16b(&build->hf, &build->tree, err));
+    return OCT_OK;
+}
+
+static oct_status stage_plan(oct_build *build, oct_err *err)
+{
+    const oct_config *config = build->config;
+    const int64_t count = build->policy.enabled ? config->plan_override_count : 0;
+    if (build->policy.enabled && count == 0)
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "low precision is enabled without a rule: plan_overrides is empty, at "
+                        "least one rule is required (plan_overrides, low_precision.enabled)");
+    void *memory = NULL;
+    OCT_TRY(oct_arena_array(&build->persist, count, sizeof(oct_plan_rule), &memory, err));
+    oct_plan_rule *rules = memory;
+    for (int64_t i = 0; i < count; i++) {
+        const oct_plan_override *entry = &config->plan_overrides[i];
+        rules[i] = (oct_plan_rule){
+            .pattern_count = entry->match.count,
+            .patterns = entry->match.items,
+            .module_type = entry->module_type,
+            .exact_type = entry->exact_type,
+            .target = entry->target,
+            .where = entry->where,
+        };
+    }
+    return oct_plan_compile(&build->tree, rules, count, &registry, &build->persist, &build->plan,
+                            err);
+}
+
+static oct_status stage_materialise(oct_build *build, oct_err *err)
+{
+    return oct_dsv3_init(build->model, (uint64_t)build->config->seed, build->exec.threads, err);
+}
+
+static oct_status stage_replace(oct_build *build, oct_err *err)
+{
+    return oct_plan_apply(build->plan, &build->tree, &build->policy, &build->trace, err);
+}
+
+static oct_status stage_finalize(oct_build *build, oct_err *err)
+{
+    return oct_quantized_weights_finalize(&build->weights, build->plan, &build->policy,
+                                          build->act_dtype, &build->exec, &build->trace, err);
+}
+
+/* One block for all gradient accumulators, each on its own cache lines. */
+static oct_status allocate_gradients(oct_build *build, oct_err *err)
+{
+    enum { LINE_FLOATS = 16 };
+    int64_t total = 0;
+    for (int64_t i = 0; i < build->tree.param_count; i++)
+        total += oct_ceil_div(oct_param_numel(build->tree.params[i]), LINE_FLOATS) * LINE_FLOATS;
+    build->gradients = aligned_alloc(64, (size_t)total * sizeof(float));
+    if (!build->gradients)
+        return OCT_FAIL(err, OCT_E_NOMEM,
+                        "cannot get memory for gradients: %lld bytes are required",
+                        (long long)total * (long long)sizeof(float));
+    float *next = build->gradients;
+    for (int64_t i = 0; i < build->tree.param_count; i++) {
+        oct_param *param = build->tree.params[i];
+        param->grad = next;
+        next += oct_ceil_div(oct_param_numel(param), LINE_FLOATS) * LINE_FLOATS;
+    }
+    return OCT_OK;
+}
+
+static oct_status stage_masters(oct_build *build, oct_err *err)
+{
+    const oct_adamw_config adamw = oct_adamw_config_from(build->config);
+    OCT_TRY(oct_optimizer_create(&build->tree, &adamw, &build->optimizer, err));
+    OCT_TRY(oct_optimizer_attach_values(build->optimizer, &build->exec, build->act_dtype, err));
+    return allocate_gradients(build, err);
+}
+
+static const struct {
+    const char *name;
+    oct_status (*run)(oct_build *build, oct_err *err);
+} stages[OCT_STAGE_COUNT] = {
+    [OCT_STAGE_POLICY] = {"policy", stage_policy},
+    [OCT_STAGE_HF_CONFIG] = {"hf_config", stage_hf_config},
+    [OCT_STAGE_META] = {"meta", stage_meta},
+    [OCT_STAGE_PLAN] = {"plan", stage_plan},
+    [OCT_STAGE_MATERIALISE] = {"materialise", stage_materialise},
+    [OCT_STAGE_REPLACE] = {"replace", stage_replace},
+    [OCT_STAGE_FINALIZE] = {"finalize", stage_finalize},
+    [OCT_STAGE_MASTERS] = {"masters", stage_masters},
+};
+
+const char *oct_stage_name(oct_stage stage)
+{
+    return stage < OCT_STAGE_COUNT ? stages[stage].name : "ready";
+}
+
+void oct_build_init(oct_build *build, const oct_config *config)
+{
+    *build = (oct_build){.config = config};
+    oct_arena_init(&build->persist, "persist");
+    oct_arena_init(&build->step, "step");
+    oct_arena_init(&build->scratch, "scratch");
+    oct_module_tree_init(&build->tree);
+    oct_quantized_weights_init(&build->weights);
+}
+
+void oct_build_release(oct_build *build)
+{
+    oct_quantized_weights_release(&build->weights);
+    oct_optimizer_destroy(build->optimizer);
+    free(build->gradients);
+    oct_module_tree_release(&build->tree);
+    oct_arena_release(&build->scratch);
+    oct_arena_release(&build->step);
+    oct_arena_release(&build->persist);
+}
+
+oct_status oct_build_stage(oct_build *build, oct_stage stage, oct_err *err)
+{
+    if ((int)stage != build->next_stage)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot run build stage '%s': the next one is '%s', the order of stages "
+                        "is fixed",
+                        oct_stage_name(stage), oct_stage_name((oct_stage)build->next_stage));
+    OCT_TRY(stages[stage].run(build, err));
+    build->next_stage = (int)stage + 1;
+    return OCT_OK;
+}
+
+oct_status oct_build_through(oct_build *build, oct_stage last, oct_err *err)
+{
+    while (build->next_stage <= (int)last)
+        OCT_TRY(oct_build_stage(build, (oct_stage)build->next_stage, err));
+    return OCT_OK;
+}
+
+oct_run oct_build_run(oct_build *build, bool training)
+{
+    return (oct_run){
+        .exec = &build->exec,
+        .step = &build->step,
+        .trace = &build->trace,
+        .profile = &build->profile,
+        .act_dtype = build->act_dtype,
+        .reduce_dtype = build->reduce_dtype,
+        .training = training,
+    };
+}
+
+oct_status oct_build_refresh(oct_build *build, int64_t *refreshed, oct_err *err)
+{
+    OCT_TRY(oct_optimizer_refresh_values(build->optimizer, &build->exec, err));
+    const int64_t before = build->trace.count[OCT_TRACE_REFRESH];
+    OCT_TRY(oct_quantized_weights_refresh(&build->weights, build->optimizer, &build->exec,
+                                          &build->trace, err));
+    *refreshed = build->trace.count[OCT_TRACE_REFRESH] - before;
+    return OCT_OK;
+}

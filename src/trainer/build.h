@@ -1,0 +1,71 @@
+/* From a configuration to a model that can train: one array of stages in their one legal order. A
+ * stage never writes what an earlier one made, and none runs before its predecessor. */
+#ifndef OCT_TRAINER_BUILD_H
+#define OCT_TRAINER_BUILD_H
+
+#include "base/arena.h"
+#include "base/trace.h"
+#include "config/config.h"
+#include "kernels/exec.h"
+#include "lifecycle/quantized_weights.h"
+#include "low_precision/config.h"
+#include "model/deepseek_v3/deepseek_v3.h"
+#include "module/run.h"
+#include "optim/optimizer.h"
+#include "plan/plan.h"
+
+typedef enum oct_stage {
+    OCT_STAGE_POLICY,      /* kernels, low-precision policy, capability gate */
+    OCT_STAGE_HF_CONFIG,   /* read and check the HF config */
+    OCT_STAGE_META,        /* module tree on meta, frozen-structure check */
+    OCT_STAGE_PLAN,        /* compile the replacement plan: structure only */
+    OCT_STAGE_MATERIALISE, /* FP32 initial values */
+    OCT_STAGE_REPLACE,     /* install the replacements */
+    OCT_STAGE_FINALIZE,    /* quantize the replaced weights */
+    OCT_STAGE_MASTERS,     /* FP32 masters, moments, compute copies, gradient accumulators */
+    OCT_STAGE_COUNT
+} oct_stage;
+
+const char *oct_stage_name(oct_stage stage);
+
+/* Everything that a run is made of. Owned by whoever called oct_build_init; must stay where it is.
+ */
+typedef struct oct_build {
+    const oct_config *config; /* borrowed; resolved */
+    int next_stage;           /* the only stage that may run */
+    oct_arena persist;        /* plan, HF strings */
+    oct_arena step;           /* activations of one micro-batch */
+    oct_arena scratch;        /* temporaries of one call */
+    oct_kernels kernels;
+    oct_exec exec;
+    oct_trace trace;
+    oct_profile profile;
+    oct_low_precision_policy policy;
+    oct_hf_config hf;
+    oct_module_tree tree;
+    oct_dsv3 *model;
+    oct_plan *plan;
+    oct_quantized_weights weights;
+    oct_optimizer *optimizer;
+    float *gradients; /* one block for all accumulators */
+    oct_dtype act_dtype, reduce_dtype;
+} oct_build;
+
+void oct_build_init(oct_build *build, const oct_config *config);
+void oct_build_release(oct_build *build);
+
+/* Runs one stage. Errors: OCT_E_API naming both stages if it is not this one's turn; else those of
+ * the stage. After a failure only oct_build_release may follow. */
+oct_status oct_build_stage(oct_build *build, oct_stage stage, oct_err *err) OCT_MUST_CHECK;
+
+/* Runs every stage that has not run yet, up to and including `last`. */
+oct_status oct_build_through(oct_build *build, oct_stage last, oct_err *err) OCT_MUST_CHECK;
+
+/* What a pass runs with. */
+oct_run oct_build_run(oct_build *build, bool training);
+
+/* Brings every compute form up to date with the masters: after an update or a load.
+ * *refreshed = number of low-precision weights rewritten. */
+oct_status oct_build_refresh(oct_build *build, int64_t *refreshed, oct_err *err) OCT_MUST_CHECK;
+
+#endif
