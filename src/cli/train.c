@@ -17,6 +17,7 @@ typedef struct display {
     const oct_config *config;
     bool terminal;
     bool line_open;      /* a live line stands without its newline */
+    oct_json json;       /* of one row, for logging.format: json */
     double step_seconds; /* mean of the last steps, for the time left */
 } display;
 
@@ -63,9 +64,9 @@ static void on_row(void *arg, const oct_step_metrics *row, int64_t last_step)
 {
     display *show = arg;
     if (show->config->logging.json) {
-        char text[2048];
-        (void)oct_metrics_format(row, text, (int)sizeof text);
-        printf("%s\n", text);
+        oct_err err;
+        if (oct_metrics_format(row, &show->json, &err) == OCT_OK)
+            printf("%s\n", show->json.text);
         fflush(stdout);
         return;
     }
@@ -128,12 +129,14 @@ static int run(const oct_job *job, const char *run_dir, const char *resume)
                      .row = on_row,
                      .saved = on_saved},
     };
+    oct_json_init(&show.json);
     oct_train_result result;
     oct_err err = {0};
     oct_status status = oct_fault_arm_from_environment(&err);
     if (status == OCT_OK)
         status = oct_train(&job->config, &options, &result, &err);
     end_line(&show);
+    oct_json_release(&show.json);
     if (status != OCT_OK)
         return oct_cli_fail(status, &err);
     if (result.signal)

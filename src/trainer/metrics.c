@@ -3,82 +3,49 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-enum { ROW_MAX = 2048 };
+static char newline[] = "\n";
 
 struct oct_metrics {
     int fd;
     char *path;
+    oct_json row; /* keeps its memory from row to row */
 };
 
-/* Appends to a fixed buffer and keeps counting past its end. */
-typedef struct row_text {
-    char *data;
-    int size, used;
-} row_text;
-
-static void put(row_text *row, const char *fmt, ...) OCT_PRINTF(2, 3);
-static void put(row_text *row, const char *fmt, ...)
+oct_status oct_metrics_format(const oct_step_metrics *m, oct_json *json, oct_err *err)
 {
-    va_list args;
-    va_start(args, fmt);
-    const int room = row->used < row->size ? row->size - row->used : 0;
-    const int n = vsnprintf(room ? row->data + row->used : NULL, (size_t)room, fmt, args);
-    va_end(args);
-    row->used += n > 0 ? n : 0;
-}
-
-/* 17 digits bring every FP64 back to the same bits; jansson needs a '.' or exponent in a real. */
-static void put_real(row_text *row, const char *key, double value)
-{
-    if (!isfinite(value)) {
-        put(row, ",\"%s\":null", key);
-        return;
-    }
-    char text[40];
-    (void)snprintf(text, sizeof text, "%.17g", value);
-    put(row, ",\"%s\":%s%s", key, text, strpbrk(text, ".e") ? "" : ".0");
-}
-
-static void put_int(row_text *row, const char *key, int64_t value)
-{
-    put(row, ",\"%s\":%lld", key, (long long)value);
-}
-
-int oct_metrics_format(const oct_step_metrics *m, char *out, int size)
-{
-    row_text row = {.data = out, .size = size};
-    put(&row, "{\"schema\":1,\"kind\":\"%s\"", m->validation ? "validation" : "train");
-    put_int(&row, "attempt", m->attempt);
-    put_int(&row, "step", m->step);
-    put_real(&row, "loss", m->loss);
-    put_int(&row, "tokens", m->tokens);
+    oct_json_clear(json);
+    oct_json_object(json, NULL);
+    oct_json_int(json, "schema", 1);
+    oct_json_string(json, "kind", m->validation ? "validation" : "train");
+    oct_json_int(json, "attempt", m->attempt);
+    oct_json_int(json, "step", m->step);
+    oct_json_double(json, "loss", m->loss);
     if (!m->validation) {
-        put_real(&row, "grad_norm", m->grad_norm);
-        put_real(&row, "lr", m->lr);
+        oct_json_double(json, "grad_norm", m->grad_norm);
+        oct_json_double(json, "lr", m->lr);
     }
-    put_real(&row, "tokens_per_second", m->tokens_per_second);
-    put_real(&row, "step_seconds", m->step_seconds);
-    put_int(&row, "peak_memory_bytes", m->peak_memory_bytes);
+    oct_json_int(json, "tokens", m->tokens);
+    oct_json_double(json, "tokens_per_second", m->tokens_per_second);
+    oct_json_double(json, "step_seconds", m->step_seconds);
+    oct_json_int(json, "peak_memory_bytes", m->peak_memory_bytes);
     if (!m->validation) {
-        put(&row, ",\"skipped\":%s", m->skipped ? "true" : "false");
-        put_int(&row, "refreshed_weights", m->refreshed_weights);
-        put_int(&row, "fma_matmuls", m->fma_matmuls);
-        put_int(&row, "expert_load_max", m->expert_load_max);
-        put(&row, ",\"seconds\":{");
+        oct_json_bool(json, "skipped", m->skipped);
+        oct_json_int(json, "refreshed_weights", m->refreshed_weights);
+        oct_json_int(json, "fma_matmuls", m->fma_matmuls);
+        oct_json_int(json, "expert_load_max", m->expert_load_max);
+        oct_json_object(json, "seconds");
         for (int part = 0; part < OCT_PART_COUNT; part++)
-            put(&row, "%s\"%s\":%.6f", part ? "," : "", oct_part_name((oct_part)part),
-                m->profile.seconds[part]);
-        put(&row, "}");
+            oct_json_double(json, oct_part_name((oct_part)part), m->profile.seconds[part]);
+        oct_json_end(json);
     }
-    put(&row, "}");
-    return row.used;
+    oct_json_end(json);
+    return oct_json_finish(json, err);
 }
 
 /* Keeps a complete, valid row of an attempt that the checkpoint knows. */
@@ -129,6 +96,7 @@ oct_status oct_metrics_open(const char *path, int64_t keep_attempt, oct_metrics 
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot open metrics: out of memory (%s)", path);
     *metrics = (oct_metrics){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666),
                              .path = strdup(path)};
+    oct_json_init(&metrics->row);
     if (metrics->fd < 0 || !metrics->path) {
         const int error = errno;
         oct_metrics_close(metrics);
@@ -138,16 +106,17 @@ oct_status oct_metrics_open(const char *path, int64_t keep_attempt, oct_metrics 
     return OCT_OK;
 }
 
+/* The newline goes out with the row: one write, so that no reader sees half a row. */
 oct_status oct_metrics_write(oct_metrics *metrics, const oct_step_metrics *row, oct_err *err)
 {
-    char text[ROW_MAX];
-    const int n = oct_metrics_format(row, text, ROW_MAX - 1);
-    if (n >= ROW_MAX - 1)
-        return OCT_FAIL(err, OCT_E_API, "a metrics row needs %d characters, %d are there", n,
-                        ROW_MAX - 1);
-    text[n] = '\n';
-    const ssize_t written = write(metrics->fd, text, (size_t)n + 1);
-    if (written != n + 1)
+    OCT_TRY(oct_metrics_format(row, &metrics->row, err));
+    const struct iovec parts[] = {
+        {.iov_base = metrics->row.text, .iov_len = metrics->row.bytes},
+        {.iov_base = newline, .iov_len = 1},
+    };
+    const ssize_t wanted = (ssize_t)metrics->row.bytes + 1;
+    const ssize_t written = writev(metrics->fd, parts, 2);
+    if (written != wanted)
         return OCT_FAIL(err, OCT_E_IO, "cannot write metrics: %s (%s)",
                         written < 0 ? strerror(errno) : "short write", metrics->path);
     return OCT_OK;
@@ -159,6 +128,7 @@ void oct_metrics_close(oct_metrics *metrics)
         return;
     if (metrics->fd >= 0)
         close(metrics->fd);
+    oct_json_release(&metrics->row);
     free(metrics->path);
     free(metrics);
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "base/profile.h"
 #include "base/status.h"
 
@@ -38,8 +39,8 @@ oct_status oct_metrics_write(oct_metrics *metrics, const oct_step_metrics *row,
                              oct_err *err) OCT_MUST_CHECK;
 void oct_metrics_close(oct_metrics *metrics);
 
-/* The row as one line of JSON without newline, for `logging.format: json`. Returns its length, or
- * more than size if it did not fit. */
-int oct_metrics_format(const oct_step_metrics *row, char *out, int size);
+/* The row as one JSON object into json->text (no newline). Errors: OCT_E_NOMEM. */
+oct_status oct_metrics_format(const oct_step_metrics *row, oct_json *json,
+                              oct_err *err) OCT_MUST_CHECK;
 
 #endif

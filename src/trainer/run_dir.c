@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 /* First line of a run directory's config.yaml. */
 static const char config_mark[] = "# octet run configuration, resolved\n";
 
@@ -21,22 +23,6 @@ static oct_status join(char out[OCT_PATH_MAX], const char *dir, const char *name
             err, OCT_E_CONFIG,
             "run directory path is too long: %zu characters, at most %d are allowed (%s)",
             strlen(dir), OCT_PATH_MAX - 32, dir);
-    return OCT_OK;
-}
-
-static oct_status make_parents(const char *path, oct_err *err)
-{
-    char part[OCT_PATH_MAX];
-    const size_t length = strlen(path);
-    for (size_t i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return OCT_FAIL(err, OCT_E_IO, "cannot create the run directory: %s (%s)",
-                            strerror(errno), part);
-    }
     return OCT_OK;
 }
 
@@ -112,7 +98,7 @@ oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
     OCT_TRY(join(out->metrics, path, "metrics.jsonl", err));
     OCT_TRY(join(out->checkpoints, path, "checkpoints", err));
     memcpy(out->path, path, strlen(path) + 1);
-    OCT_TRY(make_parents(path, err));
+    OCT_TRY(oct_file_make_dirs(&oct_file_table_real, path, err));
     out->existed = has_mark(out->config);
     if (!out->existed)
         OCT_TRY(check_empty(path, err));
@@ -135,50 +121,28 @@ void oct_run_dir_close(oct_run_dir *dir)
 
 oct_status oct_run_dir_write_config(const oct_run_dir *dir, const char *text, oct_err *err)
 {
-    char tmp[OCT_PATH_MAX];
-    OCT_TRY(join(tmp, dir->path, "config.yaml.tmp", err));
-    FILE *file = fopen(tmp, "we");
-    bool ok = file != NULL;
-    if (file) {
-        ok = fputs(config_mark, file) >= 0 && fputs(text, file) >= 0 && fflush(file) == 0 &&
-             fsync(fileno(file)) == 0;
-        ok = fclose(file) == 0 && ok;
-    }
-    if (!ok || rename(tmp, dir->config) != 0)
-        return OCT_FAIL(err, OCT_E_IO, "cannot write the resolved configuration: %s (%s)",
-                        strerror(errno), dir->config);
-    return OCT_OK;
+    const size_t mark = sizeof config_mark - 1, length = strlen(text);
+    char *data = malloc(mark + length);
+    if (!data)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot write %zu bytes of configuration (%s)",
+                        mark + length, dir->config);
+    memcpy(data, config_mark, mark);
+    memcpy(data + mark, text, length);
+    const oct_status status =
+        oct_file_replace(&oct_file_table_real, dir->config, data, mark + length, err);
+    free(data);
+    return status;
 }
 
 oct_status oct_run_dir_read_config(const oct_run_dir *dir, char **text, oct_err *err)
 {
+    enum { LIMIT = 64 << 20 };
     *text = NULL;
-    FILE *file = fopen(dir->config, "re");
-    if (!file)
-        return errno == ENOENT
-                   ? OCT_OK
-                   : OCT_FAIL(err, OCT_E_IO, "cannot read: %s (%s)", strerror(errno), dir->config);
-    struct stat info;
-    if (fstat(fileno(file), &info) != 0 || info.st_size < (off_t)sizeof config_mark - 1) {
-        fclose(file);
+    if (!has_mark(dir->config))
         return OCT_OK;
-    }
-    const size_t size = (size_t)info.st_size;
-    char *data = malloc(size + 1);
-    if (!data) {
-        fclose(file);
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read %zu bytes of configuration (%s)", size,
-                        dir->config);
-    }
-    const size_t n = fread(data, 1, size, file);
-    fclose(file);
-    data[n] = '\0';
+    size_t bytes = 0;
+    OCT_TRY(oct_file_read_all(&oct_file_table_real, dir->config, LIMIT, text, &bytes, err));
     const size_t mark = sizeof config_mark - 1;
-    if (n < mark || memcmp(data, config_mark, mark) != 0) {
-        free(data);
-        return OCT_OK;
-    }
-    memmove(data, data + mark, n - mark + 1);
-    *text = data;
+    memmove(*text, *text + mark, bytes - mark + 1);
     return OCT_OK;
 }

@@ -1,0 +1,144 @@
+#include "trainer/report.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "config/config.h"
+#include "trainer/run_dir.h"
+
+static const size_t metrics_limit = (size_t)1 << 32;
+
+static oct_status read_format(oct_curve *curve, oct_arena *arena, oct_err *err)
+{
+    char path[OCT_PATH_MAX];
+    OCT_TRY(oct_path_join(curve->run_dir, "config.yaml", path, sizeof path, err));
+    const char *const files[] = {path};
+    oct_config config;
+    OCT_TRY(oct_config_load(files, 1, NULL, 0, arena, NULL, NULL, &config, err));
+    curve->format =
+        config.low_precision.enabled ? config.low_precision.format : config.model.torch_dtype;
+    return OCT_OK;
+}
+
+/* One line of metrics.jsonl; rows that are no successful training step only leave their counts. */
+static oct_status read_row(oct_curve *curve, const char *line, size_t length, const char *path,
+                           int64_t number, oct_err *err)
+{
+    const char *kind = NULL;
+    int skipped = 0;
+    json_int_t step = 0, tokens = 0, peak = 0;
+    double seconds = 0.0;
+    json_t *loss = NULL, *row = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
+    const int bad = !row || json_unpack(row, "{s:s,s:I,s:I,s:I,s:F,s:o}", "kind", &kind, "step",
+                                        &step, "tokens", &tokens, "peak_memory_bytes", &peak,
+                                        "step_seconds", &seconds, "loss", &loss) != 0;
+    if (bad) {
+        json_decref(row);
+        return OCT_FAIL(err, OCT_E_DATA,
+                        "cannot read metrics: found something else, a metrics row is required "
+                        "(%s:%lld)",
+                        path, (long long)number);
+    }
+    (void)json_unpack(row, "{s?b}", "skipped", &skipped);
+    if (peak > curve->peak_memory_bytes)
+        curve->peak_memory_bytes = peak;
+    if (strcmp(kind, "train") == 0 && skipped)
+        curve->skipped++;
+    else if (strcmp(kind, "train") == 0)
+        curve->points[curve->count++] = (oct_curve_point){
+            .step = step,
+            .loss = json_is_null(loss) ? (double)NAN : json_number_value(loss),
+            .step_seconds = seconds,
+            .tokens = tokens,
+        };
+    json_decref(row);
+    return OCT_OK;
+}
+
+oct_status oct_curve_read(const char *run_dir, oct_arena *arena, oct_curve *out, oct_err *err)
+{
+    *out = (oct_curve){.run_dir = run_dir};
+    char path[OCT_PATH_MAX];
+    oct_status status = read_format(out, arena, err);
+    if (status != OCT_OK)
+        return OCT_WRAP(err, OCT_E_CONFIG, "not a run directory '%s'", run_dir);
+    OCT_TRY(oct_path_join(run_dir, "metrics.jsonl", path, sizeof path, err));
+    char *text = NULL;
+    size_t bytes = 0;
+    OCT_TRY(oct_file_read_all(&oct_file_table_real, path, metrics_limit, &text, &bytes, err));
+    int64_t lines = 0;
+    for (size_t i = 0; i < bytes; i++)
+        lines += text[i] == '\n';
+    void *points = NULL;
+    status = oct_arena_array(arena, lines + 1, sizeof(oct_curve_point), &points, err);
+    out->points = points;
+    int64_t number = 1;
+    for (char *line = text; status == OCT_OK && line < text + bytes; number++) {
+        char *end = memchr(line, '\n', (size_t)(text + bytes - line));
+        if (!end)
+            break; /* a row that is still being written */
+        status = read_row(out, line, (size_t)(end - line), path, number, err);
+        line = end + 1;
+    }
+    free(text);
+    return status;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, oct_err *err)
+{
+    const int64_t first = curve->count / 10, count = curve->count - first;
+    void *memory = NULL;
+    if (count < 1 || oct_arena_array(scratch, count, sizeof(double), &memory, err) != OCT_OK)
+        return 0.0;
+    double *rates = memory;
+    for (int64_t i = 0; i < count; i++) {
+        const oct_curve_point *point = &curve->points[first + i];
+        rates[i] = (double)point->tokens / point->step_seconds;
+    }
+    qsort(rates, (size_t)count, sizeof(double), compare_doubles);
+    return rates[count / 2];
+}
+
+double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t *step)
+{
+    double largest = -1.0;
+    *step = -1;
+    for (int64_t i = 0, j = 0; i < a->count && j < b->count;) {
+        if (a->points[i].step != b->points[j].step) {
+            if (a->points[i].step < b->points[j].step)
+                i++;
+            else
+                j++;
+            continue;
+        }
+        const double gap = fabs(a->points[i].loss - b->points[j].loss) / fabs(b->points[j].loss);
+        if (gap > largest) {
+            largest = gap;
+            *step = a->points[i].step;
+        }
+        i++;
+        j++;
+    }
+    return largest;
+}
+
+double oct_curve_final_loss(const oct_curve *curve)
+{
+    const int64_t count = curve->count < 10 ? 1 : curve->count / 10;
+    double sum = 0.0;
+    if (curve->count == 0)
+        return (double)NAN;
+    for (int64_t i = curve->count - count; i < curve->count; i++)
+        sum += curve->points[i].loss;
+    return sum / (double)count;
+}

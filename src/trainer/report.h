@@ -1,0 +1,42 @@
+/* Reading metrics.jsonl back, to compare runs. */
+#ifndef OCT_TRAINER_REPORT_H
+#define OCT_TRAINER_REPORT_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+/* One successful training step. */
+typedef struct oct_curve_point {
+    int64_t step;
+    double loss;
+    double step_seconds;
+    int64_t tokens;
+} oct_curve_point;
+
+/* The training curve of a run directory. */
+typedef struct oct_curve {
+    const char *run_dir;
+    const char *format; /* "mxfp8_e4m3", "hif8", "bfloat16", "float32" */
+    oct_curve_point *points;
+    int64_t count;
+    int64_t skipped; /* attempts without an update */
+    int64_t peak_memory_bytes;
+} oct_curve;
+
+/* Reads config.yaml and metrics.jsonl of a run. Errors: OCT_E_CONFIG if `run_dir` is no run
+ * directory; OCT_E_DATA naming the line for a row that is no metrics row. */
+oct_status oct_curve_read(const char *run_dir, oct_arena *arena, oct_curve *out,
+                          oct_err *err) OCT_MUST_CHECK;
+
+/* Median tokens per second over all steps but the first tenth (warm-up). 0 without steps. */
+double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, oct_err *err);
+
+/* Largest |a - b| / |b| over the steps that both have; *step is where. -1 if there is none. */
+double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t *step);
+
+/* Mean loss of the last tenth of the steps. */
+double oct_curve_final_loss(const oct_curve *curve);
+
+#endif
