@@ -17,7 +17,7 @@ static const oct_command commands[] = {
      "CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--top-p P] [--seed S]",
      "continue a text with a trained model"},
     {"checkpoint", oct_command_checkpoint, "ls|verify|show DIR", "look into checkpoints"},
-    {"report", oct_command_report, "RUN_DIR...", "compare the metrics of runs"},
+    {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench, "gemm|layer|quantize|step [--threads N] [--json]",
      "measure speed on this machine"},
 };

@@ -1,6 +1,7 @@
 /* octet report RUN_DIR...: the curves of several runs side by side; the first one is the baseline.
  */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,24 +94,37 @@ static void print_summary(const oct_curve *curves, int count, oct_arena *arena)
     }
 }
 
+/* The loss of the best model without context, to read the final losses against. */
+static oct_status print_entropy(const char *run_dir, oct_arena *arena, oct_err *err)
+{
+    double nats = 0.0;
+    OCT_TRY(oct_curve_unigram_entropy(run_dir, arena, &nats, err));
+    printf("\nentropy of the token frequencies of the text: %.4f nats per token\n", nats);
+    return OCT_OK;
+}
+
 int oct_command_report(int argc, char **argv)
 {
-    if (argc < 2 || argc - 1 > MAX_RUNS)
-        return oct_cli_usage(name, "found %d run directories, from 1 to %d are required", argc - 1,
+    const bool data = argc > 1 && strcmp(argv[1], "--data") == 0;
+    char **run_dirs = argv + 1 + data;
+    const int count = argc - 1 - data;
+    if (count < 1 || count > MAX_RUNS)
+        return oct_cli_usage(name, "found %d run directories, from 1 to %d are required", count,
                              MAX_RUNS);
     oct_curve curves[MAX_RUNS];
-    const int count = argc - 1;
     oct_arena arena;
     oct_err err = {0};
     oct_arena_init(&arena, "report");
     oct_status status = OCT_OK;
     for (int r = 0; r < count && status == OCT_OK; r++)
-        status = oct_curve_read(argv[r + 1], &arena, &curves[r], &err);
+        status = oct_curve_read(run_dirs[r], &arena, &curves[r], &err);
     if (status == OCT_OK) {
         plot(curves, count);
         putchar('\n');
         print_table(curves, count);
         print_summary(curves, count, &arena);
+        if (data)
+            status = print_entropy(run_dirs[0], &arena, &err);
     }
     oct_arena_release(&arena);
     return status == OCT_OK ? OCT_EXIT_OK : oct_cli_fail(status, &err);

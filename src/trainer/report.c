@@ -8,17 +8,24 @@
 
 #include "base/file.h"
 #include "config/config.h"
+#include "data/dataset.h"
 #include "trainer/run_dir.h"
 
 static const size_t metrics_limit = (size_t)1 << 32;
 
-static oct_status read_format(oct_curve *curve, oct_arena *arena, oct_err *err)
+static oct_status read_config(const char *run_dir, oct_arena *arena, oct_config *config,
+                              oct_err *err)
 {
     char path[OCT_PATH_MAX];
-    OCT_TRY(oct_path_join(curve->run_dir, "config.yaml", path, sizeof path, err));
+    OCT_TRY(oct_path_join(run_dir, "config.yaml", path, sizeof path, err));
     const char *const files[] = {path};
+    return oct_config_load(files, 1, NULL, 0, arena, NULL, NULL, config, err);
+}
+
+static oct_status read_format(oct_curve *curve, oct_arena *arena, oct_err *err)
+{
     oct_config config;
-    OCT_TRY(oct_config_load(files, 1, NULL, 0, arena, NULL, NULL, &config, err));
+    OCT_TRY(read_config(curve->run_dir, arena, &config, err));
     curve->format =
         config.low_precision.enabled ? config.low_precision.format : config.model.torch_dtype;
     return OCT_OK;
@@ -141,4 +148,23 @@ double oct_curve_final_loss(const oct_curve *curve)
     for (int64_t i = curve->count - count; i < curve->count; i++)
         sum += curve->points[i].loss;
     return sum / (double)count;
+}
+
+oct_status oct_curve_unigram_entropy(const char *run_dir, oct_arena *arena, double *nats,
+                                     oct_err *err)
+{
+    oct_config config;
+    OCT_TRY(read_config(run_dir, arena, &config, err));
+    const oct_dataset_spec spec = {
+        .paths = config.dataset.path.items,
+        .path_count = config.dataset.path.count,
+        .tokenizer = config.dataset.tokenizer,
+        .seq_length = config.training.seq_length,
+        .vocab_size = INT32_MAX,
+    };
+    oct_dataset *data = NULL;
+    OCT_TRY(oct_dataset_open(&spec, &data, err));
+    const oct_status status = oct_dataset_unigram_entropy(data, nats, err);
+    oct_dataset_close(data);
+    return status;
 }

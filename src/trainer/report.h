@@ -39,4 +39,9 @@ double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t *st
 /* Mean loss of the last tenth of the steps. */
 double oct_curve_final_loss(const oct_curve *curve);
 
+/* Entropy of the token frequencies of the run's training data, in nats per token: the loss of the
+ * best model that knows no context. Reads the data once. */
+oct_status oct_curve_unigram_entropy(const char *run_dir, oct_arena *arena, double *nats,
+                                     oct_err *err) OCT_MUST_CHECK;
+
 #endif
