@@ -71,6 +71,12 @@ typedef struct oct_dsv3_size {
 } oct_dsv3_size;
 oct_dsv3_size oct_dsv3_size_of(const oct_hf_config *hf, int64_t seq_length);
 
+/* Bytes of one training pass over batch x seq tokens: what run->step and the scratch arena hold at
+ * their fullest, from formulas. low_precision: inputs of the replaced modules are kept in 8 bits
+ * besides. */
+int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf, int64_t batch, int64_t seq,
+                                  oct_dtype act_dtype, bool low_precision, bool recompute_full);
+
 /* --- one pass ------------------------------------------------------------------------------ */
 
 /* T = batch * seq tokens, row after row. targets[t] is the token that follows ids[t], -1 = not

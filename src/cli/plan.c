@@ -1,0 +1,102 @@
+/* octet plan CONFIG...: a dry run on meta tensors. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/job.h"
+#include "trainer/plan_report.h"
+
+static const char name[] = "plan";
+
+static void print_bytes(const char *what, int64_t bytes)
+{
+    printf("  %-16s %12.1f MB\n", what, 1e-6 * (double)bytes);
+}
+
+static void print_text(const oct_build *build, const oct_plan_report *report)
+{
+    printf("parameters: %lld, %lld active per token, %lld in low precision\n",
+           (long long)report->parameters_total, (long long)report->parameters_active,
+           (long long)report->parameters_low_precision);
+    printf("replaced: %lld Linear, %lld experts\n", (long long)report->replaced_linear,
+           (long long)report->replaced_experts);
+    for (int64_t r = 0; r < oct_plan_rule_count(build->plan); r++)
+        for (int64_t i = 0; i < oct_plan_rule_at(build->plan, r)->pattern_count; i++)
+            printf("  %4lld hits  %s\n", (long long)oct_plan_hits(build->plan, r, i),
+                   oct_plan_rule_at(build->plan, r)->patterns[i]);
+    int64_t replicated = 0;
+    for (int64_t i = 0; i < report->shard_count; i++)
+        replicated += report->shards[i].replicated;
+    printf("shards: %lld parameters over %lld ranks, %lld replicated\n",
+           (long long)report->shard_count, (long long)report->ranks, (long long)replicated);
+    const oct_plan_bytes *bytes = &report->bytes;
+    puts("memory of the largest rank:");
+    print_bytes("master", bytes->master);
+    print_bytes("moments", bytes->moments);
+    print_bytes("low precision", bytes->low_precision);
+    print_bytes("high precision", bytes->high_precision);
+    print_bytes("gradients", bytes->gradients);
+    print_bytes("staging", bytes->staging);
+    print_bytes("unsharded", bytes->unsharded);
+    print_bytes("panels", bytes->panels);
+    print_bytes("activations", bytes->activations);
+    print_bytes("peak", bytes->peak);
+    printf("communication per step: %.1f MB all-gather, %.1f MB reduce-scatter\n",
+           1e-6 * (double)report->all_gather_bytes, 1e-6 * (double)report->reduce_scatter_bytes);
+    printf("operations per token, forward and backward: %.6g (megatron), %.6g (torchtitan)\n",
+           report->flops_per_token_megatron, report->flops_per_token_torchtitan);
+}
+
+static oct_status print_json(const oct_build *build, const oct_plan_report *report, oct_err *err)
+{
+    oct_json json;
+    oct_json_init(&json);
+    const oct_status status = oct_plan_report_json(build, report, &json, err);
+    if (status == OCT_OK)
+        puts(json.text);
+    oct_json_release(&json);
+    return status;
+}
+
+static int run(const oct_job *job, int64_t ranks, bool as_json)
+{
+    oct_build build;
+    oct_plan_report report;
+    oct_err err = {0};
+    oct_build_init(&build, &job->config);
+    oct_status status = oct_build_through(&build, OCT_STAGE_PLAN, &err);
+    if (status == OCT_OK)
+        status = oct_plan_report_make(&build, ranks, &report, &err);
+    if (status == OCT_OK && as_json)
+        status = print_json(&build, &report, &err);
+    else if (status == OCT_OK)
+        print_text(&build, &report);
+    oct_build_release(&build);
+    return status == OCT_OK ? OCT_EXIT_OK : oct_cli_fail(status, &err);
+}
+
+int oct_command_plan(int argc, char **argv)
+{
+    static oct_job job;
+    const char *ranks_text = "1";
+    bool as_json = false;
+    for (int i = 1; i < argc; i++) {
+        const int taken = oct_cli_option(name, argc, argv, &i, "--ranks", &ranks_text);
+        if (taken < 0)
+            return OCT_EXIT_USAGE;
+        if (taken)
+            continue;
+        if (strcmp(argv[i], "--json") == 0)
+            as_json = true;
+        else if (oct_job_argument(&job, name, argv[i]) != 0)
+            return OCT_EXIT_USAGE;
+    }
+    long long ranks = 1;
+    if (oct_cli_integer(name, "--ranks", ranks_text, 1, 1 << 16, &ranks) != 0)
+        return OCT_EXIT_USAGE;
+    int code = oct_job_load(&job, name, (int)ranks);
+    if (code == 0)
+        code = run(&job, ranks, as_json);
+    oct_job_release(&job);
+    return code;
+}

@@ -1,0 +1,313 @@
+#include "trainer/plan_report.h"
+
+#include <string.h>
+
+#include "base/size.h"
+#include "fsdp/shard.h"
+
+/* What is known of a parameter besides its shape. */
+typedef struct param_role {
+    bool low_precision;
+    int64_t unit;
+} param_role;
+
+typedef struct planner {
+    oct_build *build;
+    oct_shard_rule rule;
+    int64_t ranks;
+    param_role *roles; /* one per parameter, in tree order */
+} planner;
+
+static oct_status new_array(planner *p, int64_t count, size_t size, void *out, oct_err *err)
+{
+    void *memory = NULL;
+    OCT_TRY(oct_arena_array(&p->build->persist, count, size, &memory, err));
+    memset(memory, 0, (size_t)count * size);
+    memcpy(out, &memory, sizeof memory);
+    return OCT_OK;
+}
+
+static int64_t index_of(const oct_module_tree *tree, const oct_param *param)
+{
+    int64_t i = 0;
+    while (tree->params[i] != param)
+        i++;
+    return i;
+}
+
+/* Marks the parameters that the plan turns into 8-bit weights and counts what it replaces. */
+static void mark_low_precision(const planner *p, oct_plan_report *out)
+{
+    const oct_module_tree *tree = &p->build->tree;
+    int64_t count = 0;
+    const oct_plan_target *targets = oct_plan_targets(p->build->plan, &count);
+    for (int64_t t = 0; t < count; t++) {
+        const oct_module *module = targets[t].module;
+        if (oct_module_type_is(module->type, &oct_linear_type))
+            out->replaced_linear++;
+        else
+            out->replaced_experts++;
+        for (int i = 0; i < module->param_count; i++) {
+            const oct_param *param = module->params[i];
+            if (param->ndim < 2)
+                continue;
+            p->roles[index_of(tree, param)].low_precision = true;
+            out->parameters_low_precision += oct_param_numel(param);
+        }
+    }
+}
+
+static void mark_units(const planner *p)
+{
+    const oct_dsv3 *model = p->build->model;
+    for (int64_t u = 0; u < oct_dsv3_unit_count(model); u++) {
+        int64_t first = 0, count = 0;
+        oct_dsv3_unit_params(model, u, &first, &count);
+        for (int64_t i = first; i < first + count; i++)
+            p->roles[i].unit = u;
+    }
+}
+
+/* NULL if every cut between two ranks is legal; else which rule is broken. */
+static const char *illegal_cut(const planner *p, const oct_param *param, bool low_precision)
+{
+    if (p->ranks == 1)
+        return NULL;
+    if (!oct_shard_divides(p->rule, param->shape, p->ranks))
+        return "dim 0 divisible by the ranks (fsdp_config.shard: even)";
+    const oct_low_precision_format *format = p->build->policy.format;
+    for (int64_t r = 1; low_precision && r < p->ranks; r++) {
+        const int64_t begin =
+            oct_shard_of(p->rule, param->ndim, param->shape, p->ranks, r).row_begin;
+        if (begin > 0 && begin < param->shape[0] &&
+            !format->shard_rows_legal(param->ndim, param->shape, begin))
+            return format->shard_rule;
+    }
+    return NULL;
+}
+
+static oct_status cut(planner *p, const oct_param *param, bool low_precision, oct_plan_shard *out,
+                      oct_err *err)
+{
+    out->param = param;
+    OCT_TRY(new_array(p, p->ranks, sizeof(int64_t), &out->rows_per_rank, err));
+    const char *broken = illegal_cut(p, param, low_precision);
+    if (broken && !p->build->config->fsdp.fallback_to_unsharded)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot shard '%s': %lld rows over %lld ranks, %s is required (or set "
+                        "fsdp_config.fallback_to_unsharded)",
+                        param->fqn, (long long)param->shape[0], (long long)p->ranks, broken);
+    out->replicated = broken != NULL;
+    for (int64_t r = 0; r < p->ranks; r++)
+        out->rows_per_rank[r] =
+            broken ? param->shape[0]
+                   : oct_shard_of(p->rule, param->ndim, param->shape, p->ranks, r).rows;
+    return OCT_OK;
+}
+
+/* The shape of the rows that a rank owns. */
+static void local_shape(const oct_plan_shard *shard, int64_t rank, int64_t shape[3])
+{
+    for (int d = 0; d < 3; d++)
+        shape[d] = shard->param->shape[d];
+    shape[0] = shard->rows_per_rank[rank];
+}
+
+static int64_t numel_of(int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int d = 0; d < ndim; d++)
+        n *= shape[d];
+    return n;
+}
+
+/* Compute copy of a whole high-precision parameter; one that computes with its master has none. */
+static int64_t value_bytes(const planner *p, const oct_param *param, int64_t numel)
+{
+    return p->build->act_dtype == OCT_DTYPE_F32 || param->keep_float32 ? 0 : 2 * numel;
+}
+
+/* Packed panels of both orientations, as made after a refresh. */
+static int64_t panel_bytes(const oct_param *param)
+{
+    const int64_t experts = param->ndim == 3 ? param->shape[0] : 1;
+    const int64_t n = param->shape[param->ndim - 2], k = param->shape[param->ndim - 1];
+    return experts * (oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT) +
+                      oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
+}
+
+static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *report, int64_t rank)
+{
+    const oct_module_tree *tree = &p->build->tree;
+    const bool alone = p->ranks == 1;
+    oct_plan_bytes bytes = {0};
+    int64_t unit = -1, unit_bytes = 0, largest = 0;
+    for (int64_t i = 0; i < tree->param_count; i++) {
+        const oct_param *param = tree->params[i];
+        int64_t shape[3];
+        local_shape(&report->shards[i], rank, shape);
+        const int64_t local = numel_of(param->ndim, shape), whole = oct_param_numel(param);
+        bytes.master += 4 * local;
+        bytes.moments += 8 * local;
+        bytes.gradients += 4 * local;
+        largest = oct_max_i64(largest, 4 * whole);
+        if (p->roles[i].unit != unit) {
+            bytes.unsharded = oct_max_i64(bytes.unsharded, unit_bytes);
+            unit_bytes = 0;
+            unit = p->roles[i].unit;
+        }
+        if (p->roles[i].low_precision) {
+            const oct_low_precision_format *format = p->build->policy.format;
+            bytes.low_precision += oct_weight_bytes(format, param->ndim, shape);
+            unit_bytes += oct_weight_bytes(format, param->ndim, param->shape);
+            bytes.panels += panel_bytes(param);
+        } else {
+            bytes.high_precision += value_bytes(p, param, local);
+            unit_bytes += value_bytes(p, param, whole);
+        }
+    }
+    bytes.unsharded = alone ? 0 : oct_max_i64(bytes.unsharded, unit_bytes);
+    bytes.staging = alone ? 0 : largest;
+    bytes.activations = oct_dsv3_activation_bytes(
+        &p->build->hf, p->build->config->training.micro_batch_size,
+        p->build->config->training.seq_length, p->build->act_dtype, p->build->policy.enabled,
+        p->build->config->activation_checkpoint.full);
+    bytes.peak = bytes.master + bytes.moments + bytes.low_precision + bytes.high_precision +
+                 bytes.gradients + bytes.staging + bytes.unsharded + bytes.panels +
+                 bytes.activations;
+    return bytes;
+}
+
+/* Bytes that one rank receives and sends in a step. Every weight is gathered for each forward and,
+ * if it was released, each backward pass of a micro-batch; gradients go to their owners once a
+ * micro-batch. */
+static void count_communication(const planner *p, oct_plan_report *report)
+{
+    if (p->ranks == 1)
+        return;
+    const oct_config *config = p->build->config;
+    const int64_t micro = config->gradient_accumulation_steps;
+    const int64_t gathers = config->fsdp.reshard_after_forward ? 2 * micro : 1;
+    const int64_t reduce = p->build->reduce_dtype == OCT_DTYPE_BF16 ? 2 : 4;
+    for (int64_t i = 0; i < p->build->tree.param_count; i++) {
+        const oct_param *param = p->build->tree.params[i];
+        if (report->shards[i].replicated)
+            continue;
+        const int64_t numel = oct_param_numel(param);
+        const int64_t bytes =
+            p->roles[i].low_precision
+                ? oct_weight_bytes(p->build->policy.format, param->ndim, param->shape)
+                : 2 * numel;
+        report->all_gather_bytes += gathers * (bytes - bytes / p->ranks);
+        report->reduce_scatter_bytes += micro * reduce * (numel - numel / p->ranks);
+    }
+}
+
+oct_status oct_plan_report_make(oct_build *build, int64_t ranks, oct_plan_report *out, oct_err *err)
+{
+    const oct_config *config = build->config;
+    planner p = {
+        .build = build,
+        .rule = strcmp(config->fsdp.shard, "even") == 0 ? OCT_SHARD_EVEN : OCT_SHARD_TILE,
+        .ranks = ranks,
+    };
+    const oct_dsv3_size size = oct_dsv3_size_of(&build->hf, config->training.seq_length);
+    *out = (oct_plan_report){
+        .ranks = ranks,
+        .parameters_total = size.parameters_total,
+        .parameters_active = size.parameters_active,
+        .shard_count = build->tree.param_count,
+        .flops_per_token_megatron = size.flops_per_token_megatron,
+        .flops_per_token_torchtitan = size.flops_per_token_torchtitan,
+    };
+    OCT_TRY(new_array(&p, build->tree.param_count, sizeof(param_role), &p.roles, err));
+    OCT_TRY(new_array(&p, build->tree.param_count, sizeof(oct_plan_shard), &out->shards, err));
+    mark_low_precision(&p, out);
+    mark_units(&p);
+    for (int64_t i = 0; i < build->tree.param_count; i++)
+        OCT_TRY(cut(&p, build->tree.params[i], p.roles[i].low_precision, &out->shards[i], err));
+    for (int64_t r = 0; r < ranks; r++) {
+        const oct_plan_bytes bytes = bytes_of_rank(&p, out, r);
+        if (bytes.peak > out->bytes.peak)
+            out->bytes = bytes;
+    }
+    count_communication(&p, out);
+    return OCT_OK;
+}
+
+static void put_shard(oct_json *json, const oct_plan_report *report, const oct_plan_shard *shard)
+{
+    oct_json_object(json, NULL);
+    oct_json_string(json, "fqn", shard->param->fqn);
+    oct_json_array(json, "shape");
+    for (int d = 0; d < shard->param->ndim; d++)
+        oct_json_int(json, NULL, shard->param->shape[d]);
+    oct_json_end(json);
+    oct_json_array(json, "rows_per_rank");
+    for (int64_t r = 0; r < report->ranks; r++)
+        oct_json_int(json, NULL, shard->rows_per_rank[r]);
+    oct_json_end(json);
+    oct_json_bool(json, "replicated", shard->replicated);
+    oct_json_end(json);
+}
+
+static void put_rules(oct_json *json, const oct_plan *plan)
+{
+    oct_json_array(json, "rules");
+    for (int64_t r = 0; r < oct_plan_rule_count(plan); r++) {
+        const oct_plan_rule *rule = oct_plan_rule_at(plan, r);
+        for (int64_t i = 0; i < rule->pattern_count; i++) {
+            oct_json_object(json, NULL);
+            oct_json_string(json, "pattern", rule->patterns[i]);
+            oct_json_int(json, "hits", oct_plan_hits(plan, r, i));
+            oct_json_end(json);
+        }
+    }
+    oct_json_end(json);
+}
+
+static void put_bytes(oct_json *json, const oct_plan_bytes *bytes)
+{
+    oct_json_object(json, "bytes_per_rank");
+    oct_json_int(json, "master", bytes->master);
+    oct_json_int(json, "moments", bytes->moments);
+    oct_json_int(json, "low_precision", bytes->low_precision);
+    oct_json_int(json, "high_precision", bytes->high_precision);
+    oct_json_int(json, "gradients", bytes->gradients);
+    oct_json_int(json, "staging", bytes->staging);
+    oct_json_int(json, "unsharded", bytes->unsharded);
+    oct_json_int(json, "panels", bytes->panels);
+    oct_json_int(json, "activations", bytes->activations);
+    oct_json_int(json, "peak", bytes->peak);
+    oct_json_end(json);
+}
+
+oct_status oct_plan_report_json(const oct_build *build, const oct_plan_report *report,
+                                oct_json *json, oct_err *err)
+{
+    oct_json_object(json, NULL);
+    oct_json_int(json, "schema", 1);
+    oct_json_int(json, "parameters_total", report->parameters_total);
+    oct_json_int(json, "parameters_active", report->parameters_active);
+    oct_json_int(json, "parameters_low_precision", report->parameters_low_precision);
+    oct_json_object(json, "replaced");
+    oct_json_int(json, "linear", report->replaced_linear);
+    oct_json_int(json, "experts", report->replaced_experts);
+    oct_json_end(json);
+    put_rules(json, build->plan);
+    oct_json_array(json, "shards");
+    for (int64_t i = 0; i < report->shard_count; i++)
+        put_shard(json, report, &report->shards[i]);
+    oct_json_end(json);
+    put_bytes(json, &report->bytes);
+    oct_json_object(json, "communication_bytes_per_step");
+    oct_json_int(json, "all_gather", report->all_gather_bytes);
+    oct_json_int(json, "reduce_scatter", report->reduce_scatter_bytes);
+    oct_json_end(json);
+    oct_json_object(json, "flops_per_token");
+    oct_json_double(json, "megatron", report->flops_per_token_megatron);
+    oct_json_double(json, "torchtitan", report->flops_per_token_torchtitan);
+    oct_json_end(json);
+    oct_json_end(json);
+    return oct_json_finish(json, err);
+}
