@@ -18,7 +18,8 @@ static const oct_command commands[] = {
      "continue a text with a trained model"},
     {"checkpoint", oct_command_checkpoint, "ls|verify|show DIR", "look into checkpoints"},
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
-    {"bench", oct_command_bench, "gemm|layer|quantize|step [--threads N] [--json]",
+    {"bench", oct_command_bench,
+     "gemm|layer|quantize|step [CONFIG...] [--threads N] [--turns N] [--json]",
      "measure speed on this machine"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

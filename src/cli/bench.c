@@ -1,0 +1,69 @@
+/* octet bench NAME: speed on this machine, as ratios from one interleaved run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "cli/bench_harness.h"
+#include "cli/cli.h"
+#include "cli/job.h"
+
+static const char name[] = "bench";
+
+static const struct {
+    const char *name;
+    oct_status (*run)(oct_bench *bench, oct_err *err);
+} benches[] = {
+    {"gemm", oct_bench_gemm},
+    {"layer", oct_bench_layer},
+    {"quantize", oct_bench_quantize},
+    {"step", oct_bench_step},
+};
+
+int oct_command_bench(int argc, char **argv)
+{
+    static oct_job job; /* its files and words only: bench step reads them itself */
+    oct_bench_options options = {0};
+    const char *threads = "1", *turns = "7", *what = NULL;
+    for (int i = 1; i < argc; i++) {
+        int taken = oct_cli_option(name, argc, argv, &i, "--threads", &threads);
+        if (!taken)
+            taken = oct_cli_option(name, argc, argv, &i, "--turns", &turns);
+        if (taken < 0)
+            return OCT_EXIT_USAGE;
+        if (taken)
+            continue;
+        if (strcmp(argv[i], "--json") == 0)
+            options.json = true;
+        else if (!what)
+            what = argv[i];
+        else if (oct_job_argument(&job, name, argv[i]) != 0)
+            return OCT_EXIT_USAGE;
+    }
+    long long thread_count = 0, turn_count = 0;
+    if (oct_cli_integer(name, "--threads", threads, 1, 1024, &thread_count) != 0 ||
+        oct_cli_integer(name, "--turns", turns, 1, OCT_BENCH_MAX_TURNS, &turn_count) != 0)
+        return OCT_EXIT_USAGE;
+    options.threads = (int)thread_count;
+    options.turns = (int)turn_count;
+    options.file_count = job.file_count;
+    options.files = job.files;
+    options.word_count = job.word_count;
+    options.words = job.words;
+
+    for (size_t b = 0; what && b < sizeof benches / sizeof benches[0]; b++) {
+        if (strcmp(what, benches[b].name) != 0)
+            continue;
+        static oct_bench bench;
+        oct_err err = {0};
+        oct_status status = oct_bench_open(&options, &bench, &err);
+        if (status == OCT_OK && !options.json)
+            printf("kernels: %s, %d threads, medians of %d turns\n",
+                   oct_isa_name(bench.kernels.isa), options.threads, options.turns);
+        if (status == OCT_OK)
+            status = benches[b].run(&bench, &err);
+        oct_bench_close(&bench);
+        return status == OCT_OK ? OCT_EXIT_OK : oct_cli_fail(status, &err);
+    }
+    return oct_cli_usage(name, "unknown bench '%s', gemm, layer, quantize or step is required",
+                         what ? what : "");
+}

@@ -1,0 +1,188 @@
+#include "cli/bench_harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/rng.h"
+#include "numeric/bf16.h"
+
+oct_status oct_bench_open(const oct_bench_options *options, oct_bench *bench, oct_err *err)
+{
+    oct_isa isa = OCT_ISA_REF;
+    *bench = (oct_bench){.options = options};
+    oct_arena_init(&bench->memory, "bench");
+    oct_arena_init(&bench->scratch, "scratch");
+    oct_arena_init(&bench->step, "step");
+    OCT_TRY(oct_isa_choose(&isa, err));
+    oct_kernels_init(&bench->kernels, isa);
+    bench->exec = (oct_exec){
+        .kernels = &bench->kernels, .threads = options->threads, .scratch = &bench->scratch};
+    return OCT_OK;
+}
+
+void oct_bench_close(oct_bench *bench)
+{
+    oct_arena_release(&bench->memory);
+    oct_arena_release(&bench->scratch);
+    oct_arena_release(&bench->step);
+}
+
+static double seconds_now(int threads)
+{
+    struct timespec now;
+    clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Rates of one variant over all turns. */
+typedef struct measurement {
+    double median, spread; /* spread = (fastest - slowest) / median */
+} measurement;
+
+static measurement summarise(double *rates, int turns)
+{
+    qsort(rates, (size_t)turns, sizeof *rates, compare_doubles);
+    const double median = rates[turns / 2];
+    return (measurement){.median = median, .spread = (rates[turns - 1] - rates[0]) / median};
+}
+
+/* One finished case. */
+typedef struct case_result {
+    const char *name, *case_name, *unit;
+    const oct_bench_variant *variants;
+    const measurement *measurements;
+    int count;
+    double scale;
+} case_result;
+
+/* Rate over that of the first variant for which `is_base` holds; 0 if there is none. */
+static double ratio_to(const case_result *result, int v, const char *format, const char *peer)
+{
+    for (int b = 0; b < result->count; b++) {
+        const oct_bench_variant *base = &result->variants[b];
+        const bool wanted = peer ? base->peer && strcmp(base->peer, peer) == 0
+                                 : !base->peer && strcmp(base->format, format) == 0;
+        if (wanted)
+            return result->measurements[v].median / result->measurements[b].median;
+    }
+    return 0.0;
+}
+
+static void put_json_peers(oct_json *json, const case_result *result, int v)
+{
+    oct_json_object(json, "ratio_to_peer");
+    for (int p = 0; p < result->count; p++)
+        if (result->variants[p].peer && p != v)
+            oct_json_double(json, result->variants[p].peer,
+                            ratio_to(result, v, NULL, result->variants[p].peer));
+    oct_json_end(json);
+}
+
+static oct_status print_json(const oct_bench *bench, const case_result *result, oct_err *err)
+{
+    oct_json json;
+    oct_json_init(&json);
+    oct_status status = OCT_OK;
+    for (int v = 0; v < result->count && status == OCT_OK; v++) {
+        const oct_bench_variant *variant = &result->variants[v];
+        const double to_bf16 = ratio_to(result, v, "bf16", NULL);
+        oct_json_clear(&json);
+        oct_json_object(&json, NULL);
+        oct_json_int(&json, "schema", 1);
+        oct_json_string(&json, "bench", result->name);
+        oct_json_string(&json, "case", result->case_name);
+        oct_json_string(&json, "format", variant->peer ? variant->peer : variant->format);
+        oct_json_int(&json, "threads", bench->options->threads);
+        oct_json_double(&json, "value", result->measurements[v].median / result->scale);
+        oct_json_string(&json, "unit", result->unit);
+        if (to_bf16 > 0.0)
+            oct_json_double(&json, "ratio_to_bf16", to_bf16);
+        else
+            oct_json_null(&json, "ratio_to_bf16");
+        put_json_peers(&json, result, v);
+        oct_json_null(&json, "share_of_limit");
+        oct_json_double(&json, "spread", result->measurements[v].spread);
+        oct_json_end(&json);
+        status = oct_json_finish(&json, err);
+        if (status == OCT_OK)
+            puts(json.text);
+    }
+    oct_json_release(&json);
+    return status;
+}
+
+static void print_text(const case_result *result)
+{
+    for (int v = 0; v < result->count; v++) {
+        const oct_bench_variant *variant = &result->variants[v];
+        printf("%-9s %-22s %-12s %10.1f %-9s spread %4.0f %%", result->name, result->case_name,
+               variant->peer ? variant->peer : variant->format,
+               result->measurements[v].median / result->scale, result->unit,
+               100.0 * result->measurements[v].spread);
+        const double to_bf16 = ratio_to(result, v, "bf16", NULL);
+        if (to_bf16 > 0.0 && !variant->peer)
+            printf("  %5.2f x bf16", to_bf16);
+        for (int p = 0; p < result->count; p++)
+            if (result->variants[p].peer && p != v)
+                printf("  %5.2f x %s", ratio_to(result, v, NULL, result->variants[p].peer),
+                       result->variants[p].peer);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+oct_status oct_bench_case(oct_bench *bench, const char *name, const char *case_name,
+                          const oct_bench_variant *variants, int count, double scale,
+                          const char *unit, oct_err *err)
+{
+    static double rates[OCT_BENCH_MAX_VARIANTS][OCT_BENCH_MAX_TURNS];
+    const int turns = bench->options->turns, threads = bench->options->threads;
+    for (int turn = -1; turn < turns; turn++) { /* turn -1 warms caches and arenas up */
+        for (int v = 0; v < count; v++) {
+            const double started = seconds_now(threads);
+            OCT_TRY(variants[v].run(variants[v].arg, err));
+            const double seconds = seconds_now(threads) - started;
+            if (turn >= 0)
+                rates[v][turn] = variants[v].work / seconds;
+        }
+    }
+    measurement measurements[OCT_BENCH_MAX_VARIANTS];
+    for (int v = 0; v < count; v++)
+        measurements[v] = summarise(rates[v], turns);
+    const case_result result = {.name = name,
+                                .case_name = case_name,
+                                .unit = unit,
+                                .variants = variants,
+                                .measurements = measurements,
+                                .count = count,
+                                .scale = scale};
+    if (bench->options->json)
+        return print_json(bench, &result, err);
+    print_text(&result);
+    return OCT_OK;
+}
+
+oct_status oct_bench_gaussian(oct_bench *bench, const char *name, int64_t rows, int64_t cols,
+                              float std, oct_tensor *out, oct_err *err)
+{
+    OCT_TRY(oct_tensor_new_2d(&bench->memory, OCT_DTYPE_BF16, rows, cols, out, err));
+    const oct_rng stream = oct_rng_stream(0, name);
+    uint16_t *data = out->data;
+    for (int64_t i = 0; i < rows * cols; i++) {
+        /* The sum of four uniforms: bell shaped, variance 1/3. */
+        const uint64_t bits = oct_rng_u64(stream, (uint64_t)i);
+        float sum = -2.0f;
+        for (int part = 0; part < 4; part++)
+            sum += (float)(bits >> (16 * part) & 0xffff) * 0x1p-16f;
+        data[i] = oct_bf16_from_f32(sum * 1.7320508f * std);
+    }
+    return OCT_OK;
+}
