@@ -5,6 +5,7 @@
 #include "cli/bench_harness.h"
 #include "low_precision/config.h"
 #include "low_precision/matmul.h"
+#include "low_precision/weight.h"
 
 typedef struct product {
     oct_bench *bench;
