@@ -81,9 +81,9 @@ static oct_status add_to_fingerprint(oct_dataset *d, const source *s, int fd, oc
     const int64_t bytes = oct_min_i64(s->bytes, FINGERPRINT_BYTES);
     d->fingerprint = hash_bytes(d->fingerprint, name, strlen(name) + 1);
     d->fingerprint = hash_number(d->fingerprint, s->bytes);
-    OCT_TRY(oct_file_read_at(fd, s->path, 0, end, (size_t)bytes, err));
+    OCT_TRY(oct_data_read_at(fd, s->path, 0, end, (size_t)bytes, err));
     d->fingerprint = hash_bytes(d->fingerprint, end, (size_t)bytes);
-    OCT_TRY(oct_file_read_at(fd, s->path, s->bytes - bytes, end, (size_t)bytes, err));
+    OCT_TRY(oct_data_read_at(fd, s->path, s->bytes - bytes, end, (size_t)bytes, err));
     d->fingerprint = hash_bytes(d->fingerprint, end, (size_t)bytes);
     return OCT_OK;
 }
@@ -250,7 +250,7 @@ static oct_status read_text(const source *s, int fd, int64_t first, int64_t coun
 {
     unsigned char bytes[CHUNK_TOKENS];
     const int64_t in_file = oct_min_i64(count, s->bytes - first);
-    OCT_TRY(oct_file_read_at(fd, s->path, first, bytes, (size_t)in_file, err));
+    OCT_TRY(oct_data_read_at(fd, s->path, first, bytes, (size_t)in_file, err));
     for (int64_t i = 0; i < in_file; i++)
         ids[i] = bytes[i];
     if (in_file < count)

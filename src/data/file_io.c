@@ -7,7 +7,7 @@
 
 _Static_assert(sizeof(off_t) == 8, "file offsets have 64 bits");
 
-oct_status oct_file_read_at(int fd, const char *path, int64_t offset, void *out, size_t bytes,
+oct_status oct_data_read_at(int fd, const char *path, int64_t offset, void *out, size_t bytes,
                             oct_err *err)
 {
     size_t done = 0;
@@ -28,7 +28,7 @@ oct_status oct_file_read_at(int fd, const char *path, int64_t offset, void *out,
     return OCT_OK;
 }
 
-oct_status oct_file_write_at(int fd, const char *path, int64_t offset, const void *data,
+oct_status oct_data_write_at(int fd, const char *path, int64_t offset, const void *data,
                              size_t bytes, oct_err *err)
 {
     size_t done = 0;

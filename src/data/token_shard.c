@@ -81,7 +81,7 @@ oct_status oct_token_shard_open(int fd, int64_t file_bytes, const char *path, oc
         return OCT_FAIL(err, OCT_E_DATA,
                         "cannot read token shard: %lld bytes, a header of %d is required (%s)",
                         (long long)file_bytes, OCT_TOKEN_SHARD_HEADER_BYTES, path);
-    OCT_TRY(oct_file_read_at(fd, path, 0, header, sizeof header, err));
+    OCT_TRY(oct_data_read_at(fd, path, 0, header, sizeof header, err));
     OCT_TRY(check_magic(header, path, err));
     const uint64_t version = load_le(header + AT_VERSION, 4), width = load_le(header + AT_WIDTH, 4);
     const uint64_t tokens = load_le(header + AT_TOKENS, 8), vocab = load_le(header + AT_VOCAB, 8);
@@ -131,7 +131,7 @@ oct_status oct_token_shard_read(const oct_token_shard *shard, int fd, const char
     for (int64_t done = 0; done < count;) {
         const int64_t now = oct_min_i64(count - done, per_chunk);
         const int64_t offset = OCT_TOKEN_SHARD_HEADER_BYTES + (first + done) * shard->width_bytes;
-        OCT_TRY(oct_file_read_at(fd, path, offset, chunk, (size_t)(now * shard->width_bytes), err));
+        OCT_TRY(oct_data_read_at(fd, path, offset, chunk, (size_t)(now * shard->width_bytes), err));
         for (int64_t i = 0; i < now; i++)
             ids[done + i] = (uint32_t)load_le(chunk + i * shard->width_bytes, shard->width_bytes);
         done += now;
@@ -178,7 +178,7 @@ oct_status oct_token_shard_create(const char *path, int width_bytes, int64_t voc
         status =
             OCT_FAIL(err, OCT_E_IO, "cannot create token shard: %s (%s)", strerror(errno), path);
     else
-        status = oct_file_write_at(writer->fd, path, 0, blank, sizeof blank, err);
+        status = oct_data_write_at(writer->fd, path, 0, blank, sizeof blank, err);
     if (status != OCT_OK) {
         oct_token_shard_abandon(writer);
         return status;
@@ -206,7 +206,7 @@ oct_status oct_token_shard_append(oct_token_shard_writer *writer, const uint32_t
             store_le(chunk + i * shard->width_bytes, shard->width_bytes, ids[done + i]);
         }
         const int64_t offset = OCT_TOKEN_SHARD_HEADER_BYTES + shard->tokens * shard->width_bytes;
-        OCT_TRY(oct_file_write_at(writer->fd, writer->path, offset, chunk,
+        OCT_TRY(oct_data_write_at(writer->fd, writer->path, offset, chunk,
                                   (size_t)(now * shard->width_bytes), err));
         shard->tokens += now;
         done += now;
@@ -230,7 +230,7 @@ oct_status oct_token_shard_finish(oct_token_shard_writer *writer, oct_err *err)
     store_le(header + AT_TOKENS, 8, (uint64_t)shard->tokens);
     store_le(header + AT_VOCAB, 8, (uint64_t)shard->vocab_size);
     memcpy(header + AT_TOKENIZER, shard->tokenizer, sizeof shard->tokenizer);
-    oct_status status = oct_file_write_at(writer->fd, writer->path, 0, header, sizeof header, err);
+    oct_status status = oct_data_write_at(writer->fd, writer->path, 0, header, sizeof header, err);
     /* A full disk may show only here. */
     if (status == OCT_OK && fsync(writer->fd) != 0)
         status = OCT_FAIL(err, OCT_E_IO, "cannot write token shard: %s (%s)", strerror(errno),
