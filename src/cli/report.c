@@ -13,7 +13,7 @@ static const char name[] = "report";
 enum { MAX_RUNS = 8, PLOT_ROWS = 14, PLOT_COLUMNS = 64, TABLE_ROWS = 12 };
 static const char marks[MAX_RUNS] = {'*', 'o', '+', 'x', '#', '@', '%', '&'};
 
-/* Loss over steps; a later run draws over an earlier one where both fall on one cell. */
+/* Loss over steps; where curves fall on one cell they take turns from column to column. */
 static void plot(const oct_curve *curves, int count)
 {
     char cells[PLOT_ROWS][PLOT_COLUMNS];
@@ -40,7 +40,8 @@ static void plot(const oct_curve *curves, int count)
                 (int)lround((high - point->loss) / (high - low) * (double)(PLOT_ROWS - 1));
             const int column =
                 (int)((double)point->step / (double)last * (double)(PLOT_COLUMNS - 1));
-            cells[row][column] = marks[r];
+            if (cells[row][column] == ' ' || column % count == r)
+                cells[row][column] = marks[r];
         }
     for (int row = 0; row < PLOT_ROWS; row++) {
         const double value = high - (high - low) * (double)row / (double)(PLOT_ROWS - 1);

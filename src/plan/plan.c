@@ -287,11 +287,6 @@ oct_status oct_plan_compile(oct_module_tree *tree, const oct_plan_rule *rules, i
                             const oct_plan_registry *registry, oct_arena *arena, oct_plan **plan,
                             oct_err *err)
 {
-    if (rule_count <= 0)
-        return OCT_FAIL(
-            err, OCT_E_PLAN,
-            "cannot compile the replacement plan: 0 active rules, at least 1 is required "
-            "(plan_overrides)");
     compiler c = {.rules = rules, .rule_count = rule_count, .registry = registry, .arena = arena};
     OCT_TRY(list_places(&c, tree, err));
     void *hits = NULL, *memory = NULL, *factories = NULL;

@@ -59,8 +59,8 @@ typedef struct oct_plan oct_plan;
  * may be on meta. Every pattern must hit; every hit must have the type of its rule; no module may
  * be hit by two rules or lie below another hit; a parameter shared with a module that is not
  * selected is refused. Several patterns of one rule may hit the same module.
- * The plan lives in `arena`. Errors: OCT_E_PLAN naming the pattern, FQN or name, what was found,
- * the nearest real names and `where`. */
+ * No rules make an empty plan. The plan lives in `arena`. Errors: OCT_E_PLAN naming the pattern,
+ * FQN or name, what was found, the nearest real names and `where`. */
 oct_status oct_plan_compile(oct_module_tree *tree, const oct_plan_rule *rules, int64_t rule_count,
                             const oct_plan_registry *registry, oct_arena *arena, oct_plan **plan,
                             oct_err *err) OCT_MUST_CHECK;
