@@ -49,7 +49,7 @@ static oct_status check_magic(const unsigned char *header, const char *path, oct
     if (memcmp(header + AT_MAGIC, magic, MAGIC_BYTES) == 0)
         return OCT_OK;
     for (int i = 0; i < MAGIC_BYTES; i++)
-        found[i] = header[i] >= 0x20 && header[i] < 0x7f ? (char)header[i] : '?';
+        found[i] = header[i] >= 0x20 && header[i] < 0x7f ? (char)header[i] : '.';
     return OCT_FAIL(err, OCT_E_DATA, "cannot read token shard: magic '%s', '%s' is required (%s)",
                     found, magic, path);
 }
