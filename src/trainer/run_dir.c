@@ -37,7 +37,23 @@ static bool has_mark(const char *config)
     return n == sizeof config_mark - 1 && memcmp(head, config_mark, n) == 0;
 }
 
-/* The lock file alone does not make a directory non-empty: a run may die before its config. */
+/* What a run that died before its config.yaml was written leaves behind. */
+static bool left_by_a_start(const char *path, const char *name)
+{
+    if (strcmp(name, "lock") == 0 || strcmp(name, "config.yaml.tmp") == 0)
+        return true;
+    char inner[OCT_PATH_MAX + 16];
+    (void)snprintf(inner, sizeof inner, "%s/checkpoints", path);
+    DIR *dir = strcmp(name, "checkpoints") == 0 ? opendir(inner) : NULL;
+    if (!dir)
+        return false;
+    int entries = 0;
+    while (readdir(dir))
+        entries++;
+    closedir(dir);
+    return entries == 2; /* "." and ".." */
+}
+
 static oct_status check_empty(const char *path, oct_err *err)
 {
     DIR *dir = opendir(path);
@@ -47,8 +63,7 @@ static oct_status check_empty(const char *path, oct_err *err)
     oct_status status = OCT_OK;
     for (const struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
         const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lock") == 0 ||
-            strcmp(name, "config.yaml.tmp") == 0)
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || left_by_a_start(path, name))
             continue;
         status = OCT_FAIL(err, OCT_E_CONFIG,
                           "cannot use the run directory: it holds '%s' and no run of octet, an "
