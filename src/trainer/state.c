@@ -1,7 +1,9 @@
 #include "trainer/state.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -138,12 +140,51 @@ static oct_status same_int(const oct_checkpoint *checkpoint, const char *key, co
     return OCT_OK;
 }
 
+/* The first field of the model of this run that the saved one has not or has with another value. */
+static oct_status same_fields(json_t *saved, json_t *now, oct_err *err)
+{
+    const char *name = NULL;
+    json_t *value = NULL;
+    json_object_foreach(now, name, value)
+    {
+        const json_t *before = json_object_get(saved, name);
+        if (json_equal(before, value))
+            continue;
+        char *was = before ? json_dumps(before, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+        char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        (void)OCT_FAIL(err, OCT_E_CHECKPOINT,
+                       "cannot go on from the checkpoint: it was saved with a model of %s %s, the "
+                       "model of this run has %s (train_state.model)",
+                       name, was ? was : "unknown", is ? is : "another");
+        free(was);
+        free(is);
+        return OCT_E_CHECKPOINT;
+    }
+    return OCT_OK;
+}
+
+static oct_status same_model(const oct_checkpoint *checkpoint, const char *model, oct_arena *arena,
+                             oct_err *err)
+{
+    const char *text = NULL;
+    OCT_TRY(oct_checkpoint_read_string(checkpoint, "train_state.model", arena, &text, err));
+    json_t *saved = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *now = json_loads(model, JSON_REJECT_DUPLICATES, NULL);
+    const oct_status status =
+        saved && now ? same_fields(saved, now, err)
+                     : OCT_FAIL(err, OCT_E_CORRUPT,
+                                "cannot compare models: the checkpoint holds no JSON object "
+                                "(train_state.model)");
+    json_decref(saved);
+    json_decref(now);
+    return status;
+}
+
 /* Going on needs everything the same; new training from old weights needs the same model. */
 static oct_status compare(const oct_checkpoint *checkpoint, const oct_identity *identity,
                           bool going_on, oct_arena *arena, oct_err *err)
 {
-    OCT_TRY(
-        same_string(checkpoint, "train_state.model", "model", identity->model_json, arena, err));
+    OCT_TRY(same_model(checkpoint, identity->model_json, arena, err));
     if (!going_on)
         return OCT_OK;
     char fingerprint[20];
