@@ -1,0 +1,179 @@
+/* A step with a non-finite gradient changes nothing but the place in the data. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "train_fixture.h"
+
+static temp_dir files;
+
+static int make_files(void **state)
+{
+    (void)state;
+    files = train_files_create();
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    temp_dir_remove(&files);
+    return 0;
+}
+
+static int disarm(void **state)
+{
+    (void)state;
+    oct_fault_disarm_all();
+    return 0;
+}
+
+static void arm(int nth)
+{
+    oct_err err = {0};
+    assert_int_equal(oct_fault_arm("trainer.gradient", nth, OCT_FAULT_FAIL, &err), OCT_OK);
+}
+
+/* Hashes of everything that a skip must leave alone, after each attempt. */
+typedef struct snapshots {
+    uint64_t storage[MAX_ROWS], values[MAX_ROWS], buffers[MAX_ROWS];
+    int64_t optimizer_step[MAX_ROWS], refreshes[MAX_ROWS];
+} snapshots;
+
+static void take_snapshot(record *r, oct_build *build)
+{
+    snapshots *all = r->arg;
+    const int i = r->attempts - 1;
+    all->storage[i] = hash_storage(build);
+    all->values[i] = all->buffers[i] = hash_start;
+    for (int64_t p = 0; p < build->tree.param_count; p++) {
+        const oct_tensor *value = &build->tree.params[p]->value;
+        if (value->data)
+            all->values[i] = hash_bytes(all->values[i], value->data, oct_tensor_bytes(value));
+    }
+    for (int64_t b = 0; b < build->tree.buffer_count; b++) {
+        const oct_buffer *buffer = build->tree.buffers[b];
+        all->buffers[i] =
+            hash_bytes(all->buffers[i], buffer->data, (size_t)buffer->numel * sizeof(float));
+    }
+    all->optimizer_step[i] = build->optimizer->step;
+    all->refreshes[i] = build->trace.count[OCT_TRACE_REFRESH];
+}
+
+static void train__nan_in_one_gradient__skips_the_step_and_nothing_else(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMATS; format++) {
+        snapshots all = {0};
+        record *r = record_create();
+        r->stepped = take_snapshot;
+        r->arg = &all;
+        arm(3);
+        train(&files, word("skip-%d", format), format, NULL, WORDS("moe.bias_update_rate=0.01"), r);
+        assert_trained(r);
+        assert_int_equal(r->attempts, 7);
+        assert_int_equal(r->result.state.step, 6);
+        assert_int_equal(r->result.state.samples, 28); /* the skipped batch is not read again */
+        assert_int_equal(r->warnings, 1);
+        assert_non_null(strstr(r->warning, "model.embed_tokens.weight"));
+        /* Rows 1 and 2 stand around the skipped attempt, row 3 after the next good one. */
+        assert_true(r->masters[2] == r->masters[1] && r->masters[3] != r->masters[2]);
+        assert_true(r->moments[2] == r->moments[1] && r->moments[3] != r->moments[2]);
+        assert_true(all.values[2] == all.values[1] && all.values[3] != all.values[2]);
+        assert_true(all.buffers[2] == all.buffers[1] && all.buffers[3] != all.buffers[2]);
+        assert_true(all.storage[2] == all.storage[1]);
+        assert_true(format == 0 || all.storage[3] != all.storage[2]);
+        assert_int_equal(all.optimizer_step[2], 2);
+        assert_int_equal(all.refreshes[2], all.refreshes[1]);
+
+        const oct_step_metrics *skipped = &r->rows[2], *next = &r->rows[3];
+        assert_true(skipped->skipped && !next->skipped);
+        assert_int_equal(skipped->attempt, 3);
+        assert_int_equal(skipped->step, 2);
+        assert_int_equal(skipped->refreshed_weights, 0);
+        assert_true(isnan(skipped->grad_norm) && isfinite(skipped->loss));
+        assert_int_equal(next->step, 3);
+        assert_same_double(next->lr, skipped->lr);
+        assert_int_equal(next->refreshed_weights, format ? 16 : 0);
+        free(r);
+    }
+}
+
+/* After a skip, the run is the one that never saw that batch: same weights, next data. */
+static void train__resumed_after_a_skip__gives_the_same_bits(void **state)
+{
+    (void)state;
+    record *whole = record_create(), *part = record_create();
+    arm(2);
+    train(&files, "skip-whole", 1, NULL, NULL, whole);
+    assert_trained(whole);
+    arm(2);
+    train(&files, "skip-parts", 1, NULL, WORDS("training.stop_at_step=3"), part);
+    assert_trained(part);
+    assert_int_equal(part->attempts, 4);
+    train(&files, "skip-parts", 1, NULL, NULL, part);
+    assert_trained(part);
+    assert_int_equal(part->row_count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_same_row(&part->rows[i], &whole->rows[4 + i]);
+    assert_true(part->masters[2] == whole->masters[6]);
+    free(whole);
+    free(part);
+}
+
+static bool exists(const char *path)
+{
+    oct_file_info info = {0};
+    oct_err err = {0};
+    assert_int_equal(oct_file_stat(&oct_file_table_real, path, &info, &err), OCT_OK);
+    return info.kind != OCT_FILE_NONE;
+}
+
+static void train__too_many_skips_in_a_row__stops_and_saves_nothing(void **state)
+{
+    (void)state;
+    record *r = record_create();
+    for (int nth = 3; nth <= 5; nth++)
+        arm(nth);
+    train(&files, "stop", 1, NULL,
+          WORDS("training.max_consecutive_skips=3", "checkpoint.save_steps=2"), r);
+    assert_refused(r, OCT_E_NONFINITE, "3 steps in a row", "training.max_consecutive_skips",
+                   "model.embed_tokens.weight", NULL);
+    assert_int_equal(r->row_count, 5);
+    assert_true(r->rows[4].skipped);
+    assert_true(exists(word("%s/stop/checkpoints/step-2", files.path)));
+    assert_false(exists(word("%s/stop/checkpoints/step-3", files.path)));
+    assert_int_equal(r->result.state.step, 2);
+    free(r);
+}
+
+static void train__skips_with_good_steps_between__go_on(void **state)
+{
+    (void)state;
+    record *r = record_create();
+    arm(2);
+    arm(3);
+    arm(5);
+    arm(6);
+    train(&files, "between", 2, NULL, WORDS("training.max_consecutive_skips=3"), r);
+    assert_trained(r);
+    assert_int_equal(r->attempts, 10);
+    assert_int_equal(r->result.state.consecutive_skips, 0);
+    free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(train__nan_in_one_gradient__skips_the_step_and_nothing_else,
+                                  disarm),
+        cmocka_unit_test_teardown(train__resumed_after_a_skip__gives_the_same_bits, disarm),
+        cmocka_unit_test_teardown(train__too_many_skips_in_a_row__stops_and_saves_nothing, disarm),
+        cmocka_unit_test_teardown(train__skips_with_good_steps_between__go_on, disarm),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}

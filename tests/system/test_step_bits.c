@@ -1,0 +1,172 @@
+/* What decides about the bits of a step, and what does not: instruction set, threads, observation
+ * and format (of the first masters). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/cpu.h"
+#include "train_fixture.h"
+
+static temp_dir files;
+
+static int make_files(void **state)
+{
+    (void)state;
+    files = train_files_create();
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    temp_dir_remove(&files);
+    return 0;
+}
+
+static void assert_same_run(const record *a, const record *b)
+{
+    assert_int_equal(a->row_count, b->row_count);
+    for (int i = 0; i < a->row_count; i++) {
+        assert_same_row(&a->rows[i], &b->rows[i]);
+        assert_int_equal(a->rows[i].fma_matmuls, b->rows[i].fma_matmuls);
+        if (a->masters[i] != b->masters[i] || a->moments[i] != b->moments[i])
+            fail_msg("weights or moments differ after step %d", i + 1);
+    }
+}
+
+/* The test that issue 2 names: twenty steps, losses, weights and moments. */
+static void train__20_steps_on_ref_and_avx512__same_bits(void **state)
+{
+    (void)state;
+    if (oct_cpu_isa() < OCT_ISA_AVX512)
+        skip();
+    for (int format = 0; format < FORMATS; format++) {
+        record *ref = record_create(), *fast = record_create();
+        const char *const *words =
+            WORDS("training.train_iters=20", "training.seq_length=20", "moe.bias_update_rate=0.01");
+        setenv("OCTET_ISA", "ref", 1);
+        train(&files, word("ref-%d", format), format, NULL, words, ref);
+        setenv("OCTET_ISA", "avx512", 1);
+        train(&files, word("avx512-%d", format), format, NULL, words, fast);
+        unsetenv("OCTET_ISA");
+        assert_trained(ref);
+        assert_trained(fast);
+        assert_int_equal(ref->row_count, 20);
+        assert_same_run(ref, fast);
+        assert_true(fast->rows[19].loss < fast->rows[0].loss);
+        free(ref);
+        free(fast);
+    }
+}
+
+static void train__1_2_and_3_threads__same_bits(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMATS; format++) {
+        record *one = record_create(), *more = record_create();
+        train(&files, word("threads-%d-1", format), format, NULL, NULL, one);
+        assert_trained(one);
+        for (int threads = 2; threads <= 3; threads++) {
+            train(&files, word("threads-%d-%d", format, threads), format, NULL,
+                  WORDS(word("training.threads=%d", threads)), more);
+            assert_trained(more);
+            assert_same_run(one, more);
+        }
+        free(one);
+        free(more);
+    }
+}
+
+/* Recomputation, the trace and when checkpoints are written change no bit. */
+static void train__recompute_trace_and_saves__same_bits(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMATS; format++) {
+        record *plain = record_create(), *other = record_create();
+        train(&files, word("plain-%d", format), format, NULL, NULL, plain);
+        train(&files, word("other-%d", format), format, NULL,
+              WORDS("gradient_checkpointing.activation_checkpoint=full", "trace=true",
+                    "checkpoint.save_steps=1"),
+              other);
+        assert_trained(plain);
+        assert_trained(other);
+        assert_same_run(plain, other);
+        assert_int_equal(other->saves, 6);
+        free(plain);
+        free(other);
+    }
+}
+
+/* --- FR-16, FR-17: what a checkpoint of step 0 holds ------------------------------------------ */
+
+static void remember_first_masters(record *r, oct_build *build)
+{
+    if (r->attempts == 0)
+        *(uint64_t *)r->arg = hash_masters(build);
+}
+
+/* The first master is the FP32 initial value, not what became of it in 8 bits. */
+static void train__formats__start_from_the_same_masters(void **state)
+{
+    (void)state;
+    uint64_t first[FORMATS + 1] = {0};
+    for (int format = 0; format <= FORMATS; format++) {
+        record *r = record_create();
+        r->gradients = remember_first_masters;
+        r->arg = &first[format];
+        const char *dtype = format == FORMATS ? "float32" : "bfloat16";
+        train(&files, word("start-%d", format), format % FORMATS, NULL,
+              WORDS("training.stop_at_step=1", word("model.torch_dtype=%s", dtype)), r);
+        assert_trained(r);
+        assert_true(first[format] == first[0]);
+        free(r);
+    }
+}
+
+static void train__checkpoint_of_every_format__holds_fp32_state(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMATS; format++) {
+        record *r = record_create();
+        const char *dir = word("dtypes-%d", format);
+        train(&files, dir, format, NULL, WORDS("training.stop_at_step=1"), r);
+        assert_trained(r);
+        oct_checkpoint *checkpoint = NULL;
+        oct_err err = {0};
+        if (oct_checkpoint_open(NULL, word("%s/%s/checkpoints/step-1", files.path, dir),
+                                OCT_VERIFY_CRC, NULL, NULL, &checkpoint, &err) != OCT_OK)
+            fail_msg("%s", err.msg);
+        int states = 0, weights = 0;
+        for (int64_t i = 0; i < oct_checkpoint_entry_count(checkpoint); i++) {
+            const oct_checkpoint_entry *entry = oct_checkpoint_entry_at(checkpoint, i);
+            if (!entry->is_tensor)
+                continue;
+            const bool of_optimizer = strncmp(entry->key, "optimizer.state.", 16) == 0;
+            const bool buffer = strstr(entry->key, "e_score_correction_bias") != NULL;
+            assert_string_equal(entry->dtype, of_optimizer || buffer ? "float32" : "bfloat16");
+            states += of_optimizer;
+            weights += !of_optimizer && !buffer;
+            assert_null(strstr(entry->key, "row_data"));
+            assert_null(strstr(entry->key, "scale"));
+        }
+        assert_true(weights > 20);
+        assert_int_equal(states, 4 * weights); /* master, exp_avg, exp_avg_sq, step */
+        oct_checkpoint_close(checkpoint);
+        free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(train__20_steps_on_ref_and_avx512__same_bits),
+        cmocka_unit_test(train__1_2_and_3_threads__same_bits),
+        cmocka_unit_test(train__recompute_trace_and_saves__same_bits),
+        cmocka_unit_test(train__formats__start_from_the_same_masters),
+        cmocka_unit_test(train__checkpoint_of_every_format__holds_fp32_state),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}
