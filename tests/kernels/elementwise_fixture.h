@@ -104,7 +104,7 @@ static inline float test_value(uint64_t seed, int64_t i, fill how)
                                        0x00800000u, 0x7f7fffffu, 0xff7fffffu, 0x2f800000u,
                                        0x5f800000u, 0x00012345u, 0x42b17218u, 0xc2cff1b5u};
     static const uint32_t nonfinite[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xffc12345u,
-                                         0x7f812345u};
+                                         0x7f800001u, 0x7fffffffu, 0x7f812345u};
     const uint64_t u = test_mix(test_mix(seed) + (uint64_t)i);
     if (how == FILL_EXTREME && u % 6 == 0)
         return oct_f32_from_bits(extreme[(u >> 32) % (sizeof extreme / sizeof *extreme)]);
