@@ -1,10 +1,15 @@
 /* Everything of a training step that is not a matrix product, attention or quantization.
  *
  * Activations are F32 or BF16 ("the activation dtype"); arithmetic is FP32. Reductions over a row
- * run in 16 FP32 lanes (lane j takes elements j, j+16, ...) that are combined by the fixed tree
- * ((l0+l8)+(l4+l12))..., kernels/elementwise.c says exactly how; reductions over tokens go in
- * ascending order. exp, log, sigmoid, sin, cos are those of numeric/fmath.h. ref and AVX-512 give the
- * same bits. T = tokens (rows), H = row width. */
+ * run in 16 FP32 lanes (lane j takes elements j, j+16, ...) that are combined by a fixed tree;
+ * every formula, rounding and order is in kernels/elementwise_table.h. Reductions over tokens,
+ * slots and heads go in ascending order, one element after the other. exp, log, sigmoid are those
+ * of numeric/fmath.h. ref and AVX-512 give the same bits for every thread count, NaN for NaN (which
+ * NaN comes out where several meet is not defined). T = tokens (rows), H = row width.
+ *
+ * Gradients of parameters go through an oct_gemm_out: STORE or FOLD, F32 or (STORE only) BF16, no
+ * bias, else OCT_E_API. Shapes or dtypes that do not fit are OCT_E_SHAPE; nothing is written then.
+ */
 #ifndef OCT_KERNELS_ELEMENTWISE_H
 #define OCT_KERNELS_ELEMENTWISE_H
 
@@ -28,7 +33,8 @@ oct_status oct_rmsnorm(const oct_exec *exec, const oct_tensor *x, const oct_tens
                        const oct_tensor *y, float *rstd_T, oct_err *err) OCT_MUST_CHECK;
 
 /* dx = gradient of the input (activation dtype); dw folded into `dw` (one row of H). If add_to is
- * not NULL, dx = round(add_to + round(gradient)): the residual's gradient sum. dx may alias dy or add_to. */
+ * not NULL, dx = round(add_to + round(gradient)): the residual's gradient sum. dx may alias dy or
+ * add_to. */
 oct_status oct_rmsnorm_backward(const oct_exec *exec, const oct_tensor *dy, const oct_tensor *x,
                                 const oct_tensor *w, const float *rstd_T, const oct_tensor *add_to,
                                 const oct_tensor *dx, const oct_gemm_out *dw,
@@ -62,8 +68,8 @@ typedef struct oct_rope_view {
     int64_t src_token_stride, src_head_stride;
     int64_t dst_token_stride, dst_head_stride;
 } oct_rope_view;
-oct_status oct_rope(const oct_exec *exec, oct_dtype dtype, const oct_rope_view *view, int64_t tokens,
-                    int64_t heads, int64_t dim, const float *cos, const float *sin,
+oct_status oct_rope(const oct_exec *exec, oct_dtype dtype, const oct_rope_view *view,
+                    int64_t tokens, int64_t heads, int64_t dim, const float *cos, const float *sin,
                     const int32_t *positions_T, bool interleave, bool inverse,
                     oct_err *err) OCT_MUST_CHECK;
 
@@ -73,7 +79,8 @@ oct_status oct_rope(const oct_exec *exec, oct_dtype dtype, const oct_rope_view *
 oct_status oct_head_sum(const oct_exec *exec, oct_dtype dtype, const oct_rope_view *view,
                         int64_t tokens, int64_t heads, int64_t dim, oct_err *err) OCT_MUST_CHECK;
 
-/* Copies a strided slice: dst(t, h) = src(t, h), dim elements; a head stride of 0 in src broadcasts. */
+/* Copies a strided slice: dst(t, h) = src(t, h), dim elements; a head stride of 0 in src
+ * broadcasts. */
 oct_status oct_head_copy(const oct_exec *exec, oct_dtype dtype, const oct_rope_view *view,
                          int64_t tokens, int64_t heads, int64_t dim, oct_err *err) OCT_MUST_CHECK;
 
@@ -89,14 +96,19 @@ oct_status oct_embedding_backward(const oct_exec *exec, const oct_tensor *dy, co
 
 /* Cross entropy of logits [T,V] (activation dtype) against targets_T (-1 = not counted).
  * loss_T[t] = logsumexp(logits[t]) - logits[t][target], FP32, 0 where not counted. If scale > 0,
- * logits are replaced by dlogits = round((softmax - onehot) * scale), 0 where not counted. */
+ * logits are replaced by dlogits = round((softmax - onehot) * scale), 0 where not counted.
+ * Errors: OCT_E_DATA for a target that is neither -1 nor below V; nothing is written then. */
 oct_status oct_cross_entropy(const oct_exec *exec, const oct_tensor *logits,
                              const int32_t *targets_T, float scale, float *loss_T,
                              oct_err *err) OCT_MUST_CHECK;
 
-/* Router of one MoE layer. logits [T,E] F32 -> experts_TK [T,K] (ascending expert index), weights_TK
- * F32 (already normalised and scaled), scores [T,E] F32 = sigmoid(logits) for the backward pass.
- * Choice: scores + bias, groups masked with -inf, ties to the lower index (deepseek_v3 semantics). */
+/* Router of one MoE layer. logits [T,E] F32 -> experts_TK [T,K] (ascending expert index),
+ * weights_TK F32 (already normalised and scaled), scores [T,E] F32 = sigmoid(logits) for the
+ * backward pass. Choice: scores + bias, groups masked with -inf, ties to the lower index
+ * (deepseek_v3 semantics); a NaN ranks with +Inf, so that it is chosen and reaches the weights.
+ * Weights: scores, divided by (their sum, ascending, + 1e-20) if `normalise`, times scaling_factor.
+ * top_groups = groups switches the masking off. Errors: OCT_E_SHAPE for a choice that cannot be
+ * made (top_k above the experts of top_groups, groups that do not divide, groups of one expert). */
 typedef struct oct_router_config {
     int64_t experts, top_k, groups, top_groups;
     bool normalise;
@@ -150,16 +162,15 @@ oct_status oct_convert(const oct_exec *exec, const oct_tensor *src, const oct_te
 /* AdamW with decoupled decay on one flat FP32 range (Loshchilov & Hutter), gradient g scaled first:
  * w *= 1 - lr*decay; m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2;
  * w -= lr * (m / bias1) / (sqrt(v / bias2) + eps).
- * The constants (1 - lr*decay, 1 - b1, ...) are formed in FP64 and rounded to FP32 once: 1 - b2 in FP32
- * would be off by 1e-5. */
+ * The constants (1 - lr*decay, 1 - b1, ...) are formed in FP64 and rounded to FP32 once: 1 - b2 in
+ * FP32 would be off by 1e-5. */
 typedef struct oct_adamw_step {
     double lr, beta1, beta2, eps, weight_decay;
     double bias1, bias2; /* 1 - beta^step, with oct_powi */
     float grad_scale;
 } oct_adamw_step;
 oct_status oct_adamw(const oct_exec *exec, const oct_adamw_step *step, int64_t n, const float *grad,
-                     float *master, float *exp_avg, float *exp_avg_sq,
-                     oct_err *err) OCT_MUST_CHECK;
+                     float *master, float *exp_avg, float *exp_avg_sq, oct_err *err) OCT_MUST_CHECK;
 
 /* FP64 sum of squares of n FP32 values, ascending in 16 FP64 lanes and a fixed tree. */
 double oct_sum_squares(const oct_exec *exec, const float *x, int64_t n);
