@@ -14,14 +14,15 @@ struct oct_arena_block {
 
 enum { MIN_BLOCK_BYTES = 1 << 20 };
 
-/* Released bytes are filled with this in debug builds: NaN in F32, BF16, E4M3 and E8M0. */
-#ifndef NDEBUG
+/* Released bytes are filled with this in debug builds (OCTET_POISON): NaN in F32, BF16, E4M3 and
+ * E8M0. */
+#ifdef OCTET_POISON
 enum { POISON = 0xff };
 #endif
 
 static void poison(void *data, size_t bytes)
 {
-#ifndef NDEBUG
+#ifdef OCTET_POISON
     memset(data, POISON, bytes);
 #else
     (void)data;

@@ -7,12 +7,13 @@
 oct_isa oct_cpu_isa(void)
 {
 #if defined(__x86_64__)
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi2"))
         return OCT_ISA_REF;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
-        __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("bmi2"))
+        __builtin_cpu_supports("avx512bf16"))
         return OCT_ISA_AVX512;
     return OCT_ISA_AVX2;
 #else

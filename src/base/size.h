@@ -20,7 +20,7 @@ static inline bool oct_size_add(size_t a, size_t b, size_t *out)
 /* ceil(a / b) for a >= 0, b > 0. */
 static inline int64_t oct_ceil_div(int64_t a, int64_t b)
 {
-    return (a + b - 1) / b;
+    return a / b + (a % b > 0);
 }
 
 static inline int64_t oct_min_i64(int64_t a, int64_t b)
