@@ -235,10 +235,10 @@ INLINE __m512i word_scale_bytes(__m512i amax, oct_mx_rule rule)
     return _mm512_mask_mov_epi16(byte, nonfinite, _mm512_set1_epi16(0xff));
 }
 
-/* The words take magnitudes for normal numbers, which is right while BF16 subnormals encode to
- * zero: for scale bytes from 16 on. Smaller ones, that of an all-zero block aside, need the FP32
- * form. */
-enum { WORD_BYTE_MIN = 16, WORD_AMAX_MIN = (WORD_BYTE_MIN + 8) << 7 };
+/* The words take all magnitudes for normal numbers, which is right while BF16 subnormals encode to
+ * zero: for scale bytes from 11 on, where 2^-126 becomes 2^-10. Smaller ones, that of an all-zero
+ * block aside, need the FP32 form. */
+enum { WORD_BYTE_MIN = 11, WORD_AMAX_MIN = (WORD_BYTE_MIN + 8) << 7 };
 
 INLINE __mmask32 needs_f32(__m512i amax)
 {
@@ -251,8 +251,7 @@ INLINE __mmask32 needs_f32(__m512i amax)
  */
 INLINE __m512i word_offsets(__m512i bytes)
 {
-    const __m512i byte = _mm512_max_epu16(bytes, _mm512_set1_epi16(WORD_BYTE_MIN));
-    return _mm512_slli_epi16(_mm512_sub_epi16(byte, _mm512_set1_epi16(11)), 7);
+    return _mm512_slli_epi16(_mm512_subs_epu16(bytes, _mm512_set1_epi16(WORD_BYTE_MIN)), 7);
 }
 
 /* E4M3 codes, saturating; anything for NaN and Inf. d is the scaled magnitude, exponent field 0 for
