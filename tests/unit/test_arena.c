@@ -10,6 +10,13 @@
 #include "base/arena.h"
 #include "base/rng.h"
 
+/* Under AddressSanitizer malloc fails for absurd sizes, as it does without. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 static void *take(oct_arena *arena, size_t bytes)
 {
     void *memory = NULL;

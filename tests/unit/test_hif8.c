@@ -94,7 +94,7 @@ static void encode__around_every_value_and_mid_point__nearest_ties_away(void **s
 {
     (void)state;
     for (int code = 0; code < 128; code++) {
-        double next = INFINITY;
+        double next = (double)INFINITY;
         for (int other = 0; other < 128; other++) {
             if (magnitudes[other] > magnitudes[code])
                 next = fmin(next, magnitudes[other]);
