@@ -297,6 +297,12 @@ oct_status oct_plan_compile(oct_module_tree *tree, const oct_plan_rule *rules, i
     *made = (oct_plan){.rules = rules, .rule_count = rule_count, .hits = hits};
     for (int64_t r = 0; r < rule_count; r++) {
         const oct_module_type *type = NULL;
+        if (rules[r].pattern_count <= 0)
+            return OCT_FAIL(
+                err, OCT_E_PLAN,
+                "cannot compile the replacement plan: a rule has 0 patterns, at least 1 "
+                "is required (match, %s)",
+                where_of(&rules[r]));
         OCT_TRY(find_factory(registry, &rules[r], &((const oct_plan_factory **)factories)[r], err));
         OCT_TRY(find_type(registry, &rules[r], &type, err));
         void *counts = NULL;

@@ -298,11 +298,30 @@ static void compile__rules_of_the_16b__every_target_and_nothing_else(void **stat
     forest_free(f);
 }
 
-static void compile__no_rule__refused(void **state)
+static uint64_t hash_tree(forest *f);
+
+static void compile__no_rule__empty_plan(void **state)
 {
     (void)state;
     forest *f = forest_new(1);
-    refuse(f, NULL, 0, (const char *const[]){"0 active rules", "plan_overrides", NULL});
+    oct_plan *plan = compile(f, NULL, 0);
+    int64_t count = -1;
+    oct_plan_targets(plan, &count);
+    assert_int_equal(count, 0);
+    assert_int_equal(oct_plan_rule_count(plan), 0);
+    const uint64_t before = hash_tree(f);
+    must(f, oct_plan_apply(plan, &f->tree, NULL, NULL, &f->err));
+    assert_true(hash_tree(f) == before);
+    forest_free(f);
+}
+
+static void compile__rule_without_a_pattern__refused(void **state)
+{
+    (void)state;
+    forest *f = forest_new(1);
+    const oct_plan_rule rule = {
+        .module_type = "torch.nn.Linear", .target = "octet.replace_linear", .where = "run.yaml:7"};
+    refuse(f, &rule, 1, (const char *const[]){"0 patterns", "match", "run.yaml:7", NULL});
     forest_free(f);
 }
 
@@ -597,7 +616,8 @@ int main(void)
         cmocka_unit_test(pattern_match__table__as_written),
         cmocka_unit_test(pattern_distance__edits__counted),
         cmocka_unit_test(compile__rules_of_the_16b__every_target_and_nothing_else),
-        cmocka_unit_test(compile__no_rule__refused),
+        cmocka_unit_test(compile__no_rule__empty_plan),
+        cmocka_unit_test(compile__rule_without_a_pattern__refused),
         cmocka_unit_test(compile__pattern_without_hit__refused_with_nearest_fqns),
         cmocka_unit_test(compile__type_of_a_hit__must_be_exact),
         cmocka_unit_test(compile__two_rules_on_one_module__refused),
