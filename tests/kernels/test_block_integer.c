@@ -552,6 +552,74 @@ static void block_integer_gemm__exponents_at_the_limits__choose_the_route(void *
     execs_close(execs);
 }
 
+/* A vector of 448s (left) or 1s (right) with a given number of remainders, against one without. */
+static bool route_of(fixture_exec *execs[EXECS], int64_t k, int64_t left, int64_t right)
+{
+    operand a = operand_new(OCT_FORMAT_MXFP8, 1, k), b = operand_new(OCT_FORMAT_MXFP8, 1, k);
+    for (int64_t l = 0; l < k; l++) {
+        *scale_at(&a, 0, l / 32) = *scale_at(&b, 0, l / 32) = 127;
+        const int64_t place = l * 13 % k; /* 13 and k have no common divisor */
+        *code_at(&a, 0, place) = l < left ? 0x01 : 0x7e;
+        *code_at(&b, 0, place) = l < right ? 0x01 : 0x7e;
+    }
+    routes[0] = routes[1] = 0;
+    check_product(execs, &a, &b);
+    operand_free(&a);
+    operand_free(&b);
+    return routes[1] != 0;
+}
+
+static void block_integer_gemm__remainders_at_the_limits__choose_the_route(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    assert_false(route_of(execs, 19 * 20 + 1, 20, 0));
+    assert_true(route_of(execs, 19 * 20 - 1, 20, 0));
+    assert_false(route_of(execs, 48 * 20 + 1, 0, 20));
+    assert_true(route_of(execs, 48 * 20 - 1, 0, 20));
+    assert_false(route_of(execs, 67 * 10 + 1, 10, 10));
+    assert_true(route_of(execs, 67 * 10 - 1, 10, 10));
+    execs_close(execs);
+}
+
+/* Sums of squares one below, at and one above the steps of the unit, with a small second block
+ * whose share is rounded up. */
+static void block_integer_gemm__norms_at_the_steps__equals_the_spec(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    operand a = operand_new(OCT_FORMAT_MXFP8, 18, 64), b = operand_new(OCT_FORMAT_MXFP8, 18, 64);
+    operand *both[2] = {&a, &b};
+    for (int o = 0; o < 2; o++)
+        for (int64_t r = 0; r < 18; r++) {
+            /* 16 N 4^p < 2^31 steps at N = 2^15 and 2^17. */
+            int64_t rest = (INT64_C(1) << (r % 2 ? 15 : 17)) - 1 + r / 2 % 3 - 1;
+            for (int64_t l = 0; l < 64; l++)
+                *code_at(both[o], r, l) = 0;
+            for (int64_t l = 0; l < 32; l++) {
+                uint8_t code = 0x7e;
+                double n;
+                for (;; code--) {
+                    n = ceil((double)oct_e4m3_decode(code) / 4.0);
+                    if (n * n <= (double)rest)
+                        break;
+                }
+                rest -= (int64_t)(n * n);
+                *code_at(both[o], r, l) = code;
+            }
+            assert_int_equal(rest, 0);
+            *code_at(both[o], r, 40) = 0x48; /* 4: n_1 = 1 */
+            *scale_at(both[o], r, 0) = 127;
+            *scale_at(both[o], r, 1) = (uint8_t)(127 - (r / 6) * 9);
+        }
+    check_product(execs, &a, &b);
+    operand_free(&a);
+    operand_free(&b);
+    execs_close(execs);
+}
+
 static void block_integer_gemm__zero_k_or_zero_operands__gives_zero(void **state)
 {
     (void)state;
@@ -620,6 +688,8 @@ int main(void)
         cmocka_unit_test(block_integer_gemm__all_pairs_of_codes__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__full_groups__never_overflow),
         cmocka_unit_test(block_integer_gemm__exponents_at_the_limits__choose_the_route),
+        cmocka_unit_test(block_integer_gemm__remainders_at_the_limits__choose_the_route),
+        cmocka_unit_test(block_integer_gemm__norms_at_the_steps__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__zero_k_or_zero_operands__gives_zero),
         cmocka_unit_test(block_integer_gemm__misuse__is_refused),
     };
