@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,28 @@ static void config_load__fragments_of_the_design_document__legal_over_base(void 
     refused_with(oct_config_resolve(&config, 1, &err),
                  "cannot shard over 8 ranks: the run has 1, -1 or that number is required "
                  "(fsdp_config.dp_shard_size)");
+}
+
+/* Row 1.12: targets are explicit; no pattern takes every projection of the attention or of the
+ * model. */
+static void config_load__shipped_files__legal_with_explicit_targets(void **state)
+{
+    (void)state;
+    glob_t found;
+    assert_int_equal(glob(OCTET_SOURCE_DIR "/configs/*.yaml", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        accepts(load((const char *[3]){BASE, found.gl_pathv[i]}, NULL));
+        for (int64_t r = 0; r < config.plan_override_count; r++) {
+            const oct_string_list *match = &config.plan_overrides[r].match;
+            for (int64_t m = 0; m < match->count; m++) {
+                assert_null(strstr(match->items[m], "self_attn.*"));
+                assert_string_not_equal(match->items[m], "*_proj");
+                assert_int_equal(strncmp(match->items[m], "model.layers.", 13), 0);
+            }
+        }
+    }
+    assert_in_range(found.gl_pathc, 2, 1000);
+    globfree(&found);
 }
 
 static void config_load__low_precision_null__disabled(void **state)
@@ -703,6 +726,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(config_load__base_alone__defaults_of_the_reference),
         TEST(config_load__fragments_of_the_design_document__legal_over_base),
+        TEST(config_load__shipped_files__legal_with_explicit_targets),
         TEST(config_load__low_precision_null__disabled),
         TEST(config_load__what_is_not_supported__refused_by_key_and_value),
         TEST(config_load__activation_checkpoint_off_none_false__off),
