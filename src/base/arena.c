@@ -150,7 +150,10 @@ void oct_arena_reset(oct_arena *arena)
     if (arena->first->next) { /* needed several blocks: come back as one */
         free_chain(arena->first);
         arena->first = NULL;
-        /* Rounding at block ends: the peak counts aligned sizes only, so one block of it is enough. */
+        /* Rounding at block ends: the peak counts aligned sizes only, so one block of it is enough.
+         * Now rather than later, so that a step that follows asks for nothing; a failure is found
+         * again, and reported, by the next allocation. */
+        (void)add_block(arena, arena->peak_bytes, NULL);
         return;
     }
     poison(arena->first->data, arena->first->offset);

@@ -51,7 +51,7 @@ oct_arena_mark oct_arena_save(const oct_arena *arena);
 void oct_arena_rewind(oct_arena *arena, oct_arena_mark mark);
 
 /* Frees everything; when the last round needed several blocks, replaces them by one of the peak
- * size at the next allocation. */
+ * size. */
 void oct_arena_reset(oct_arena *arena);
 
 #endif
