@@ -7,18 +7,21 @@ PRESET ?= release
 BUILD := build/$(PRESET)
 OCTET := $(BUILD)/octet
 
-.PHONY: all deps build demo check check-all layers format clean
+.PHONY: all deps configure build demo check check-all layers format clean
 
 all: build
 
 deps:
 	@scripts/install-deps
 
-build: deps
+configure: deps
 	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) >/dev/null
+
+build: configure
 	@ninja -C $(BUILD) -j $(JOBS)
 
-demo: build
+demo: configure
+	@ninja -C $(BUILD) -j $(JOBS) octet
 	@scripts/demo $(OCTET)
 
 check: build layers
