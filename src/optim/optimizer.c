@@ -288,13 +288,13 @@ oct_status oct_optimizer_update(oct_optimizer *optimizer, const oct_exec *exec,
     const oct_adamw_config *config = &optimizer->config;
     const int64_t t = optimizer->step + 1;
     const oct_adamw_step step = {
-        .lr = (float)(config->lr * lr_factor),
-        .beta1 = (float)config->beta1,
-        .beta2 = (float)config->beta2,
-        .eps = (float)config->eps,
-        .weight_decay = (float)config->weight_decay,
-        .bias1 = (float)(1.0 - oct_power_int(config->beta1, t)),
-        .bias2 = (float)(1.0 - oct_power_int(config->beta2, t)),
+        .lr = config->lr * lr_factor,
+        .beta1 = config->beta1,
+        .beta2 = config->beta2,
+        .eps = config->eps,
+        .weight_decay = config->weight_decay,
+        .bias1 = 1.0 - oct_power_int(config->beta1, t),
+        .bias2 = 1.0 - oct_power_int(config->beta2, t),
         .grad_scale = oct_clip_factor(norm->norm, config->max_grad_norm),
     };
     for (int64_t i = 0; i < optimizer->slot_count; i++) {
