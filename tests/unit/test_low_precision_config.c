@@ -97,12 +97,16 @@ static void gate__another_device__the_known_message(void **state)
 static void gate__missing_kernel__closed_and_says_which(void **state)
 {
     (void)state;
-    const oct_kernels none = {0};
-    for (int f = 0; oct_low_precision_formats[f]; f++) {
+    oct_kernels none[2] = {{0}, {0}};
+    oct_kernels_init(&none[1], OCT_ISA_REF);
+    none[1].gemm.integer_tile = NULL; /* quantizers alone are not enough */
+    for (int i = 0; oct_low_precision_formats[i / 2]; i++) {
+        const int f = i / 2;
         oct_err err = {0};
         const oct_low_precision_policy policy =
             oct_low_precision_policy_of(oct_low_precision_formats[f]->recipe);
-        assert_int_equal(oct_low_precision_gate(&policy, &none, "cpu", &err), OCT_E_UNSUPPORTED);
+        assert_int_equal(oct_low_precision_gate(&policy, &none[i % 2], "cpu", &err),
+                         OCT_E_UNSUPPORTED);
         assert_non_null(strstr(err.msg, oct_low_precision_formats[f]->name));
     }
 }

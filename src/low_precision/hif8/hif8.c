@@ -6,10 +6,11 @@
 
 static oct_status gate(const oct_kernels *kernels, oct_err *err)
 {
-    if (!kernels->quantize.amax || !kernels->quantize.hif8_encode)
+    if (!kernels->quantize.amax || !kernels->quantize.hif8_encode || !kernels->gemm.bounds_hif8 ||
+        !kernels->gemm.integer_tile)
         return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                        "no HiF8 quantizer in the kernel table of '%s', amax and hif8_encode are "
-                        "required",
+                        "a HiF8 kernel is missing in the table of '%s', amax, hif8_encode, "
+                        "bounds_hif8 and integer_tile are required",
                         oct_isa_name(kernels->isa));
     return OCT_OK;
 }

@@ -6,10 +6,11 @@
 
 static oct_status gate(const oct_kernels *kernels, oct_err *err)
 {
-    if (!kernels->quantize.mx_rows || !kernels->quantize.mx_cols)
+    if (!kernels->quantize.mx_rows || !kernels->quantize.mx_cols || !kernels->gemm.bounds_mxfp8 ||
+        !kernels->gemm.integer_tile)
         return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                        "no MXFP8 quantizer in the kernel table of '%s', mx_rows and mx_cols are "
-                        "required",
+                        "an MXFP8 kernel is missing in the table of '%s', mx_rows, mx_cols, "
+                        "bounds_mxfp8 and integer_tile are required",
                         oct_isa_name(kernels->isa));
     return OCT_OK;
 }
