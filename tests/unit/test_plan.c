@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "low_precision/config.h"
+#include "low_precision/hif8/hif8.h"
+#include "low_precision/modules/linear.h"
+#include "model/deepseek_v3/deepseek_v3.h"
+#include "model/deepseek_v3/low_precision_experts.h"
 #include "module/linear.h"
 #include "plan/plan.h"
 
@@ -610,6 +615,80 @@ static void apply__one_module__one_replace_event(void **state)
     forest_free(f);
 }
 
+/* --- the real model with the rules of the design document ------------------------------------- */
+
+static const char frozen_config[] =
+    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 102400, \"hidden_size\": 2048, "
+    "\"intermediate_size\": 10944,"
+    "\"moe_intermediate_size\": 1408, \"num_hidden_layers\": 28, \"first_k_dense_replace\": 1,"
+    "\"num_attention_heads\": 16, \"num_key_value_heads\": 16, \"n_routed_experts\": 64,"
+    "\"n_shared_experts\": 2, \"q_lora_rank\": null, \"kv_lora_rank\": 3072,"
+    "\"qk_nope_head_dim\": 64, \"qk_rope_head_dim\": 64, \"v_head_dim\": 128,"
+    "\"num_experts_per_tok\": 6, \"n_group\": 1, \"topk_group\": 1, \"norm_topk_prob\": true,"
+    "\"routed_scaling_factor\": 2.5, \"max_position_embeddings\": 4096, \"use_cache\": false}";
+
+static void apply__frozen_16b_on_meta__196_linears_27_containers_no_weights(void **state)
+{
+    (void)state;
+    static const char *const q_lora[] = {"model.layers.*.self_attn.q_a_proj"};
+    const oct_plan_factory real[] = {
+        {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear},
+        {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts}};
+    const oct_module_type *const real_types[] = {&oct_linear_type, &oct_dsv3_experts_type};
+    const oct_plan_registry real_registry = {2, real, 2, real_types};
+    oct_plan_rule rules[3] = {frozen_16b[0], frozen_16b[1], frozen_16b[2]};
+    rules[0].target = rules[1].target = OCT_REPLACE_LOW_PRECISION_LINEAR;
+    rules[2].target = OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS;
+    rules[2].module_type = oct_dsv3_experts_type.name;
+    oct_module_tree tree;
+    oct_arena arena;
+    oct_err err = {0};
+    oct_hf_config hf;
+    oct_dsv3 *model = NULL;
+    oct_plan *plan = NULL;
+    oct_module_tree_init(&tree);
+    oct_arena_init(&arena, "plan");
+    if (oct_hf_config_parse(frozen_config, "16b", NULL, &hf, &err) != OCT_OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(oct_dsv3_build(&hf, &tree, &model, &err), OCT_OK);
+    assert_int_equal(oct_plan_compile(&tree, rules, 3, &real_registry, &arena, &plan, &err),
+                     OCT_OK);
+    assert_int_equal(oct_plan_hits(plan, 0, 0), 28);
+    assert_int_equal(oct_plan_hits(plan, 1, 1), 81);
+    int64_t count = 0, linears = 0;
+    const oct_plan_target *targets = oct_plan_targets(plan, &count);
+    for (int64_t i = 0; i < count; i++)
+        linears += targets[i].module->type == &oct_linear_type;
+    assert_int_equal(linears, 196);
+    assert_int_equal(count - linears, 27);
+    const oct_low_precision_policy policy = oct_low_precision_policy_of(oct_hif8_format.recipe);
+    assert_int_equal(oct_plan_apply(plan, &tree, &policy, NULL, &err), OCT_OK);
+    assert_ptr_equal(oct_module_find(&tree, "model.layers.27.mlp.experts")->type,
+                     &oct_dsv3_low_precision_experts_type);
+    assert_ptr_equal(oct_module_find(&tree, "model.layers.0.mlp.up_proj")->type,
+                     &oct_low_precision_linear_type);
+    assert_ptr_equal(oct_module_find(&tree, "lm_head")->type, &oct_linear_type);
+    assert_int_equal(oct_dsv3_expect_16b(&hf, &tree, &err), OCT_OK);
+    for (int64_t p = 0; p < tree.param_count; p++)
+        assert_true(!tree.params[p]->init && !tree.params[p]->value.data);
+    assert_true(arena.peak_bytes + tree.arena.peak_bytes < 4 << 20);
+
+    /* This model has no q LoRA: a rule for one hits nothing. The gate is no Linear. */
+    rules[0].patterns = q_lora;
+    rules[0].pattern_count = 1;
+    assert_int_equal(oct_plan_compile(&tree, rules, 1, &real_registry, &arena, &plan, &err),
+                     OCT_E_PLAN);
+    static const char *const gate[] = {"model.layers.*.mlp.gate"};
+    rules[0].patterns = gate;
+    err = (oct_err){0};
+    assert_int_equal(oct_plan_compile(&tree, rules, 1, &real_registry, &arena, &plan, &err),
+                     OCT_E_PLAN);
+    assert_non_null(strstr(err.msg, "'model.layers.1.mlp.gate'"));
+    assert_non_null(strstr(err.msg, "DeepseekV3TopkRouter"));
+    oct_module_tree_release(&tree);
+    oct_arena_release(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -629,6 +708,7 @@ int main(void)
         cmocka_unit_test(apply__contract_broken__refused_by_name),
         cmocka_unit_test(apply__whole_plan__schema_kept_and_types_changed),
         cmocka_unit_test(apply__one_module__one_replace_event),
+        cmocka_unit_test(apply__frozen_16b_on_meta__196_linears_27_containers_no_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,10 +165,13 @@ static void refresh__both_orientations__close_to_the_master(void **state)
     fill_f32(master.data, 8400, 2);
     for (int64_t i = 2800; i < 5600; i++)
         f32(&master)[i] *= 0x1p-20f; /* an expert that a neighbour's scale would flush to zero */
+    oct_tensor before = tensor_f32(b, 210, 40);
+    memcpy(before.data, master.data, oct_tensor_bytes(&master));
     for (int f = 0; oct_low_precision_formats[f]; f++) {
         const oct_low_precision_policy policy =
             oct_low_precision_policy_of(oct_low_precision_formats[f]->recipe);
         oct_weight_storage *w = weight_of(b, &policy, "w", 3, expert_shape, master.data);
+        assert_memory_equal(before.data, master.data, oct_tensor_bytes(&master)); /* read only */
         for (int64_t e = 0; e < 3; e++)
             for (int64_t i = 0; i < 2800; i++) {
                 const double x = (double)f32(&master)[e * 2800 + i];
