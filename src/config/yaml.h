@@ -16,12 +16,14 @@ enum {
     OCT_YAML_MAX_MEMBERS = 1024 /* of one map */
 };
 
-/* Parses `text`. `file` names it in messages and nodes and is borrowed by the tree. With line_zero
- * the nodes carry no lines: the text is a word of the command line, and may be a scalar.
- * A plain scalar is null, bool, int or float by the core schema (2e-5 and .5e-4 are floats, 1_000
- * is a string, an integer beyond 64 bits is an error); quoted and block scalars are strings.
- * Errors: OCT_E_CONFIG with file:line:column. */
+/* Where a text comes from: a file is a map at the top; the value of a key=value word may be
+ * anything, nothing at all is null, and its nodes carry no lines. */
 typedef enum oct_yaml_source { OCT_YAML_FILE, OCT_YAML_WORD } oct_yaml_source;
+
+/* Parses `text`. `file` names the file, or is the whole word, in messages and nodes; it is borrowed
+ * by the tree. A plain scalar is null, bool, int or float by the core schema (2e-5 and .5e-4 are
+ * floats, 1_000 is a string, an integer beyond 64 bits is an error); quoted and block scalars are
+ * strings. Errors: OCT_E_CONFIG with file:line:column. */
 oct_status oct_yaml_parse(const char *text, size_t bytes, const char *file, oct_yaml_source source,
                           oct_arena *arena, oct_value **out, oct_err *err) OCT_MUST_CHECK;
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/size.h"
+#include "base/rng.h"
 #include "data/token_shard.h"
 #include "unit/temp_dir.h"
 
@@ -257,6 +257,41 @@ static void fr35__sparse_3_gib__exact_tokens_at_the_end(void **state)
     free(back);
 }
 
+/* Whatever the header says: a whole shard, or an error. */
+static void token_shard_open__mutated_header__whole_or_refused(void **state)
+{
+    (void)state;
+    const uint32_t ids[] = {1, 2, 3, 4};
+    const char *path = write_shard("mutated.bin", 2, 257, ids, 4);
+    unsigned char original[OCT_TOKEN_SHARD_HEADER_BYTES], header[OCT_TOKEN_SHARD_HEADER_BYTES];
+    const int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, original, sizeof original, 0), sizeof original);
+    const oct_rng stream = oct_rng_stream(3, "header");
+    uint64_t draw = 0;
+    int legal = 0;
+    for (int round = 0; round < 5000; round++) {
+        memcpy(header, original, sizeof header);
+        for (uint64_t edits = 1 + oct_rng_below(stream, draw++, 3); edits > 0; edits--) {
+            const uint64_t at = oct_rng_below(stream, draw++, sizeof header);
+            header[at] = (unsigned char)oct_rng_below(stream, draw++, 256);
+        }
+        assert_int_equal(pwrite(fd, header, sizeof header, 0), sizeof header);
+        oct_token_shard shard;
+        uint32_t back[4];
+        err = (oct_err){0};
+        if (oct_token_shard_open(fd, 136, path, &shard, &err) != OCT_OK) {
+            assert_int_equal(err.code, OCT_E_DATA);
+            continue;
+        }
+        legal++;
+        assert_int_equal(shard.tokens * shard.width_bytes, 8);
+        assert_int_equal(oct_token_shard_read(&shard, fd, path, 0, shard.tokens, back, &err),
+                         OCT_OK);
+    }
+    assert_in_range(legal, 1, 4999); /* both outcomes were met */
+    close(fd);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -266,6 +301,7 @@ int main(void)
         TEST(token_shard_open__damaged__refused_with_both_values),
         TEST(token_shard_open__never_finished__refused),
         TEST(token_shard_writer__bad_input__refused),
+        TEST(token_shard_open__mutated_header__whole_or_refused),
         TEST(fr35__sparse_3_gib__exact_tokens_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
