@@ -780,16 +780,11 @@ static void read_mxcsr(void *arg, int64_t item, int thread)
     ((unsigned *)arg)[item] = mxcsr();
 }
 
-/* Reads the file `name` of the project, found from the working directory upward. */
+/* The text of a file of the source tree, NULL if it does not exist. */
 static char *project_file(const char *name)
 {
-    char path[4096] = "CMakePresets.json";
-    char up[256] = "";
-    for (int level = 0; level < 8 && access(path, R_OK) != 0; level++) {
-        strcat(up, "../");
-        (void)snprintf(path, sizeof path, "%sCMakePresets.json", up);
-    }
-    (void)snprintf(path, sizeof path, "%s%s", up, name);
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", OCTET_SOURCE_DIR, name);
     FILE *stream = fopen(path, "re");
     if (!stream)
         return NULL;
