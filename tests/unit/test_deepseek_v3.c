@@ -664,7 +664,7 @@ static int64_t calls_after_first_step(const char *mode, bool recompute, int micr
     for (int step = 0; step < 4; step++) {
         sample s; /* another routing each time */
         double loss = 0.0;
-        sample_fill(&s, ROWS, LENGTH, 10 + (uint64_t)step);
+        sample_fill(&s, 16, 40, 10 + (uint64_t)step); /* more than one block of an arena */
         fixture_start_step(f);
         for (int micro = 0; micro < micro_batches; micro++)
             fixture_train(f, &s.batch, 1.0f, recompute);
