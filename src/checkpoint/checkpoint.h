@@ -81,7 +81,7 @@ typedef struct oct_checkpoint_entry {
     int64_t chunks;
 } oct_checkpoint_entry;
 
-/* An open checkpoint. */
+/* An open checkpoint: one thread at a time reads from it. */
 typedef struct oct_checkpoint oct_checkpoint;
 
 /* Opens a directory and checks it. A directory with .metadata and no COMMIT.json (written by

@@ -68,11 +68,13 @@ void oct_dcp_metadata_release(oct_dcp_metadata *metadata);
 oct_status oct_dcp_read_metadata(const unsigned char *data, size_t bytes, const char *where,
                                  oct_dcp_metadata *out, oct_err *err) OCT_MUST_CHECK;
 
-/* Rows row_begin .. row_begin+rows-1 (within the chunk) as FP32. check_crc reads the whole payload
- * and compares its CRC-32. Errors: OCT_E_CORRUPT naming file and key; OCT_E_UNSUPPORTED dtype. */
+/* Rows row_begin .. row_begin+rows-1 (within the chunk) as FP32. scratch is left as it was found.
+ * check_crc reads the whole payload and compares its CRC-32. Errors: OCT_E_CORRUPT naming file and
+ * key; OCT_E_UNSUPPORTED dtype. */
 oct_status oct_dcp_read_chunk(const oct_file *file, const oct_dcp_entry *entry,
                               const oct_dcp_chunk *chunk, int64_t row_begin, int64_t rows,
-                              float *out, bool check_crc, oct_err *err) OCT_MUST_CHECK;
+                              float *out, bool check_crc, oct_arena *scratch,
+                              oct_err *err) OCT_MUST_CHECK;
 
 /* A small object; the value lives in `arena`. */
 oct_status oct_dcp_read_object(const oct_file *file, const oct_dcp_entry *entry,
@@ -81,7 +83,8 @@ oct_status oct_dcp_read_object(const oct_file *file, const oct_dcp_entry *entry,
 
 /* Reads the archive and compares the CRC-32 of each of its entries. */
 oct_status oct_dcp_check_chunk(const oct_file *file, const oct_dcp_entry *entry,
-                               const oct_dcp_chunk *chunk, oct_err *err) OCT_MUST_CHECK;
+                               const oct_dcp_chunk *chunk, oct_arena *scratch,
+                               oct_err *err) OCT_MUST_CHECK;
 
 /* true for a plain file name: no '/', no "..", 1 to 255 bytes, no leading '.'. */
 bool oct_dcp_is_file_name(const char *name);

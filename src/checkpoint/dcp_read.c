@@ -450,18 +450,17 @@ static oct_status read_tensor_place(const oct_file *file, const oct_dcp_entry *e
  */
 static oct_status locate(const oct_file *file, const oct_dcp_entry *entry,
                          const oct_dcp_chunk *chunk, oct_zip *zip, const oct_zip_entry **payload,
-                         uint64_t *skip_bytes, oct_err *err)
+                         uint64_t *skip_bytes, oct_arena *scratch, oct_err *err)
 {
     OCT_TRY(oct_zip_read(file, chunk->offset, chunk->length, zip, err));
     OCT_TRY(check_byteorder(file, zip, err));
-    oct_arena arena;
-    oct_arena_init(&arena, "tensor pickle");
+    const oct_arena_mark mark = oct_arena_save(scratch);
     oct_pickle_value *root = NULL;
     tensor_place place = {{0}, 0, 0};
-    oct_status status = load_pickle(file, zip, MAX_TENSOR_PICKLE_BYTES, &arena, &root, err);
+    oct_status status = load_pickle(file, zip, MAX_TENSOR_PICKLE_BYTES, scratch, &root, err);
     if (status == OCT_OK)
         status = read_tensor_place(file, entry, chunk, root, &place, err);
-    oct_arena_release(&arena);
+    oct_arena_rewind(scratch, mark);
     OCT_TRY(status);
     *payload = oct_zip_find(zip, place.storage_entry);
     size_t bytes = 0;
@@ -473,6 +472,12 @@ static oct_status locate(const oct_file *file, const oct_dcp_entry *entry,
 }
 
 enum { PIECE_BYTES = 1 << 20 };
+
+/* Room for one piece of an entry of `bytes` bytes. */
+static size_t piece_bytes(uint64_t bytes)
+{
+    return bytes < PIECE_BYTES ? (size_t)bytes + 1 : PIECE_BYTES;
+}
 
 /* CRC-32 of the payload's bytes [from, to). */
 static oct_status crc_range(const oct_file *file, const oct_zip_entry *payload, uint64_t from,
@@ -516,10 +521,10 @@ static oct_status read_payload(const oct_file *file, const oct_zip_entry *payloa
                                uint64_t from, uint64_t bytes, float *out, bool check_crc,
                                oct_err *err)
 {
-    unsigned char *piece = malloc(PIECE_BYTES);
+    unsigned char *piece = malloc(piece_bytes(payload->bytes));
     if (!piece)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %d bytes", file->path,
-                        PIECE_BYTES);
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %zu bytes", file->path,
+                        piece_bytes(payload->bytes));
     uint32_t crc = 0;
     oct_status status = OCT_OK;
     if (check_crc)
@@ -537,7 +542,7 @@ static oct_status read_payload(const oct_file *file, const oct_zip_entry *payloa
 
 oct_status oct_dcp_read_chunk(const oct_file *file, const oct_dcp_entry *entry,
                               const oct_dcp_chunk *chunk, int64_t row_begin, int64_t rows,
-                              float *out, bool check_crc, oct_err *err)
+                              float *out, bool check_crc, oct_arena *scratch, oct_err *err)
 {
     const bool is_bf16 = strcmp(entry->info.dtype, "bfloat16") == 0;
     if (!is_bf16 && strcmp(entry->info.dtype, "float32") != 0)
@@ -550,7 +555,7 @@ oct_status oct_dcp_read_chunk(const oct_file *file, const oct_dcp_entry *entry,
     oct_zip zip;
     const oct_zip_entry *payload = NULL;
     uint64_t skip_bytes = 0;
-    oct_status status = locate(file, entry, chunk, &zip, &payload, &skip_bytes, err);
+    oct_status status = locate(file, entry, chunk, &zip, &payload, &skip_bytes, scratch, err);
     if (status == OCT_OK)
         status = read_payload(file, payload, is_bf16, skip_bytes + (uint64_t)row_begin * row_bytes,
                               (uint64_t)rows * row_bytes, out, check_crc, err);
@@ -575,10 +580,13 @@ oct_status oct_dcp_read_object(const oct_file *file, const oct_dcp_entry *entry,
 /* CRC-32 of every entry of the archive. */
 static oct_status check_entries(const oct_file *file, const oct_zip *zip, oct_err *err)
 {
-    unsigned char *piece = malloc(PIECE_BYTES);
+    uint64_t longest = 0;
+    for (int i = 0; i < zip->count; i++)
+        longest = zip->entries[i].bytes > longest ? zip->entries[i].bytes : longest;
+    unsigned char *piece = malloc(piece_bytes(longest));
     if (!piece)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %d bytes", file->path,
-                        PIECE_BYTES);
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %zu bytes", file->path,
+                        piece_bytes(longest));
     oct_status status = OCT_OK;
     for (int i = 0; i < zip->count && status == OCT_OK; i++) {
         uint32_t crc = 0;
@@ -592,14 +600,14 @@ static oct_status check_entries(const oct_file *file, const oct_zip *zip, oct_er
 }
 
 oct_status oct_dcp_check_chunk(const oct_file *file, const oct_dcp_entry *entry,
-                               const oct_dcp_chunk *chunk, oct_err *err)
+                               const oct_dcp_chunk *chunk, oct_arena *scratch, oct_err *err)
 {
     oct_zip zip;
     oct_status status;
     if (entry->info.is_tensor && entry->info.bytes > 0) {
         const oct_zip_entry *payload = NULL;
         uint64_t skip_bytes = 0;
-        status = locate(file, entry, chunk, &zip, &payload, &skip_bytes, err);
+        status = locate(file, entry, chunk, &zip, &payload, &skip_bytes, scratch, err);
     } else {
         status = oct_zip_read(file, chunk->offset, chunk->length, &zip, err);
     }

@@ -18,6 +18,7 @@ struct oct_checkpoint {
     oct_dcp_metadata metadata;
     int64_t bytes;
     bool check_crc; /* payloads have to be checked as they are read */
+    oct_arena *scratch;
 };
 
 /* --- opening ------------------------------------------------------------------------------- */
@@ -26,16 +27,16 @@ struct oct_checkpoint {
 static oct_status file_crc(const oct_file_table *files, const char *path, uint64_t bytes,
                            uint32_t *crc, oct_err *err)
 {
-    enum { PIECE_BYTES = 8 << 20 };
-    unsigned char *piece = malloc(PIECE_BYTES);
+    const size_t piece_bytes = bytes < 8u << 20 ? (size_t)bytes + 1 : 8u << 20;
+    unsigned char *piece = malloc(piece_bytes);
     oct_file file;
     if (!piece)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %d bytes", path,
-                        PIECE_BYTES);
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %zu bytes", path,
+                        piece_bytes);
     oct_status status = oct_file_open(files, path, &file, err);
     *crc = 0;
     for (uint64_t at = 0; at < bytes && status == OCT_OK;) {
-        const size_t n = bytes - at < PIECE_BYTES ? (size_t)(bytes - at) : PIECE_BYTES;
+        const size_t n = bytes - at < piece_bytes ? (size_t)(bytes - at) : piece_bytes;
         status = oct_file_read(&file, piece, n, at, err);
         if (status == OCT_OK)
             *crc = (uint32_t)crc32(*crc, piece, (uInt)n);
@@ -211,19 +212,33 @@ static oct_status open_all(oct_checkpoint *cp, oct_checkpoint_verify_level level
     return OCT_OK;
 }
 
+/* A checkpoint that nothing was read of yet. */
+static oct_status new_checkpoint(const oct_file_table *files, const char *dir, oct_checkpoint **out,
+                                 oct_err *err)
+{
+    oct_checkpoint *cp = calloc(1, sizeof *cp);
+    char *copy = strdup(dir);
+    oct_arena *scratch = malloc(sizeof *scratch);
+    if (!cp || !copy || !scratch) {
+        free(cp);
+        free(copy);
+        free(scratch);
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot open checkpoint '%s': no memory", dir);
+    }
+    *cp = (oct_checkpoint){
+        .files = files ? files : &oct_file_table_real, .dir = copy, .scratch = scratch};
+    oct_arena_init(&cp->arena, "commit record");
+    oct_arena_init(scratch, "checkpoint scratch");
+    *out = cp;
+    return OCT_OK;
+}
+
 oct_status oct_checkpoint_open(const oct_file_table *files, const char *dir,
                                oct_checkpoint_verify_level level, oct_checkpoint_warning warn,
                                void *warn_arg, oct_checkpoint **out, oct_err *err)
 {
-    oct_checkpoint *cp = calloc(1, sizeof *cp);
-    if (cp)
-        cp->dir = strdup(dir);
-    if (!cp || !cp->dir) {
-        free(cp);
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot open checkpoint '%s': no memory", dir);
-    }
-    cp->files = files ? files : &oct_file_table_real;
-    oct_arena_init(&cp->arena, "commit record");
+    oct_checkpoint *cp = NULL;
+    OCT_TRY(new_checkpoint(files, dir, &cp, err));
     const oct_status status = open_all(cp, level, warn, warn_arg, err);
     if (status != OCT_OK) {
         oct_checkpoint_close(cp);
@@ -239,6 +254,8 @@ void oct_checkpoint_close(oct_checkpoint *checkpoint)
         return;
     oct_dcp_metadata_release(&checkpoint->metadata);
     oct_arena_release(&checkpoint->arena);
+    oct_arena_release(checkpoint->scratch);
+    free(checkpoint->scratch);
     free(checkpoint->dir);
     free(checkpoint);
 }
@@ -372,9 +389,9 @@ oct_status oct_checkpoint_read_rows(const oct_checkpoint *checkpoint, const char
         char path[OCT_PATH_BYTES];
         oct_file file;
         OCT_TRY(open_chunk(checkpoint, chunk, path, &file, err));
-        const oct_status status =
-            oct_dcp_read_chunk(&file, entry, chunk, from - chunk->row_begin, to - from,
-                               out + (from - row_begin) * width, checkpoint->check_crc, err);
+        const oct_status status = oct_dcp_read_chunk(
+            &file, entry, chunk, from - chunk->row_begin, to - from,
+            out + (from - row_begin) * width, checkpoint->check_crc, checkpoint->scratch, err);
         oct_file_discard(&file);
         OCT_TRY(status);
     }
@@ -413,13 +430,12 @@ static oct_status read_object(const oct_checkpoint *cp, const char *key, oct_pic
 static oct_status read_scalar(const oct_checkpoint *cp, const char *key, oct_pickle_kind kind,
                               const char *kind_name, oct_pickle_value *out, oct_err *err)
 {
-    oct_arena arena;
-    oct_arena_init(&arena, "checkpoint object");
+    const oct_arena_mark mark = oct_arena_save(cp->scratch);
     oct_pickle_value *value = NULL;
-    const oct_status status = read_object(cp, key, kind, kind_name, &arena, &value, err);
+    const oct_status status = read_object(cp, key, kind, kind_name, cp->scratch, &value, err);
     if (status == OCT_OK)
         *out = *value;
-    oct_arena_release(&arena);
+    oct_arena_rewind(cp->scratch, mark);
     return status;
 }
 
@@ -578,7 +594,7 @@ static oct_status check_archives(const oct_checkpoint *cp, oct_err *err)
         oct_file file;
         OCT_TRY(open_chunk(cp, chunk, path, &file, err));
         const oct_status status =
-            oct_dcp_check_chunk(&file, &cp->metadata.entries[chunk->item], chunk, err);
+            oct_dcp_check_chunk(&file, &cp->metadata.entries[chunk->item], chunk, cp->scratch, err);
         oct_file_discard(&file);
         OCT_TRY(status);
     }
@@ -589,31 +605,26 @@ oct_status oct_checkpoint_verify(const oct_file_table *files, const char *dir,
                                  oct_checkpoint_report report, void *arg, oct_err *err)
 {
     verify_job job = {.report = report, .arg = arg, .err = err};
-    oct_checkpoint cp = {.files = files ? files : &oct_file_table_real};
+    oct_checkpoint *cp = NULL;
     oct_err problem = {0};
-    oct_arena_init(&cp.arena, "commit record");
-    cp.dir = strdup(dir);
-    if (!cp.dir)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot verify '%s': no memory", dir);
-    oct_status status = read_commit(&cp, NULL, NULL, &problem);
-    note_result(&job, OCT_COMMIT_FILE, cp.bytes, status, &problem);
-    for (int64_t i = 0; i < cp.commit.file_count; i++) {
-        const oct_commit_file *file = &cp.commit.files[i];
-        status = check_file(cp.files, cp.dir, file, true, &problem);
+    OCT_TRY(new_checkpoint(files, dir, &cp, err));
+    oct_status status = read_commit(cp, NULL, NULL, &problem);
+    note_result(&job, OCT_COMMIT_FILE, cp->bytes, status, &problem);
+    for (int64_t i = 0; i < cp->commit.file_count; i++) {
+        const oct_commit_file *file = &cp->commit.files[i];
+        status = check_file(cp->files, cp->dir, file, true, &problem);
         note_result(&job, file->name, (int64_t)file->bytes, status, &problem);
     }
     /* What the files mean is worth looking at only if they are the files that were written. */
     if (job.status == OCT_OK) {
-        status = read_metadata(&cp, &problem);
+        status = read_metadata(cp, &problem);
         if (status == OCT_OK)
-            status = check_places(&cp, &problem);
+            status = check_places(cp, &problem);
         if (status == OCT_OK)
-            status = check_archives(&cp, &problem);
+            status = check_archives(cp, &problem);
         if (status != OCT_OK)
             note_result(&job, OCT_METADATA_FILE, 0, status, &problem);
     }
-    oct_dcp_metadata_release(&cp.metadata);
-    oct_arena_release(&cp.arena);
-    free(cp.dir);
+    oct_checkpoint_close(cp);
     return job.status;
 }

@@ -4,14 +4,18 @@
 #include <string.h>
 #include <zlib.h>
 
-oct_status oct_stream_create(const oct_file_table *files, const char *path, oct_stream *out,
-                             oct_err *err)
+oct_status oct_stream_create(const oct_file_table *files, const char *path, uint64_t expected_bytes,
+                             oct_stream *out, oct_err *err)
 {
-    *out = (oct_stream){.file = {.table = files, .path = path, .handle = -1}};
-    out->buffer = malloc(OCT_STREAM_BUFFER_BYTES);
+    enum { MIN_BUFFER_BYTES = 4096 };
+    const uint64_t bytes = expected_bytes > MIN_BUFFER_BYTES ? expected_bytes : MIN_BUFFER_BYTES;
+    *out = (oct_stream){.file = {.table = files, .path = path, .handle = -1},
+                        .capacity = bytes < OCT_STREAM_BUFFER_BYTES ? (size_t)bytes
+                                                                    : OCT_STREAM_BUFFER_BYTES};
+    out->buffer = malloc(out->capacity);
     if (!out->buffer)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot write '%s': no memory for %d bytes", path,
-                        OCT_STREAM_BUFFER_BYTES);
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot write '%s': no memory for %zu bytes", path,
+                        out->capacity);
     return oct_file_create(files, path, &out->file, err);
 }
 
@@ -28,7 +32,7 @@ oct_status oct_stream_write(oct_stream *stream, const void *data, size_t bytes, 
 {
     const unsigned char *from = data;
     while (bytes > 0) {
-        const size_t room = OCT_STREAM_BUFFER_BYTES - stream->used;
+        const size_t room = stream->capacity - stream->used;
         const size_t piece = bytes < room ? bytes : room;
         memcpy(stream->buffer + stream->used, from, piece);
         const uLong crc = crc32(0, from, (uInt)piece);
@@ -39,7 +43,7 @@ oct_status oct_stream_write(oct_stream *stream, const void *data, size_t bytes, 
         stream->bytes += piece;
         from += piece;
         bytes -= piece;
-        if (stream->used == OCT_STREAM_BUFFER_BYTES)
+        if (stream->used == stream->capacity)
             OCT_TRY(flush(stream, err));
     }
     return OCT_OK;

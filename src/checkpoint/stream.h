@@ -7,21 +7,22 @@
 
 #include "base/file.h"
 
-/* Bytes collected before one write. */
+/* Bytes collected before one write, at most. */
 enum { OCT_STREAM_BUFFER_BYTES = 8 << 20 };
 
 /* Owner of its buffer and of the open file. */
 typedef struct oct_stream {
     oct_file file;
     unsigned char *buffer;
-    size_t used;
+    size_t used, capacity;
     uint64_t bytes; /* written so far, the buffer included */
     uint32_t crc;   /* CRC-32 of those bytes */
 } oct_stream;
 
-/* Creates `path` (borrowed, must not exist). Errors: OCT_E_IO, OCT_E_NOMEM. */
-oct_status oct_stream_create(const oct_file_table *files, const char *path, oct_stream *out,
-                             oct_err *err) OCT_MUST_CHECK;
+/* Creates `path` (borrowed, must not exist). expected_bytes sizes the buffer: more or less may be
+ * written. Errors: OCT_E_IO, OCT_E_NOMEM. */
+oct_status oct_stream_create(const oct_file_table *files, const char *path, uint64_t expected_bytes,
+                             oct_stream *out, oct_err *err) OCT_MUST_CHECK;
 
 /* Appends. If part_crc is not NULL it is the CRC-32 of a part of the file and goes on over `data`.
  * Every byte is run through CRC-32 once. */

@@ -72,7 +72,7 @@ static oct_status write_file(const oct_checkpoint_writer *writer, const char *di
     char path[OCT_PATH_BYTES];
     oct_stream stream;
     OCT_TRY(oct_path_join(dir, name, path, sizeof path, err));
-    oct_status status = oct_stream_create(writer->files, path, &stream, err);
+    oct_status status = oct_stream_create(writer->files, path, bytes, &stream, err);
     if (status == OCT_OK)
         status = oct_stream_write(&stream, data, bytes, NULL, err);
     if (status == OCT_OK)
@@ -89,7 +89,8 @@ static oct_status write_data(const oct_checkpoint_writer *writer, const save_job
     char path[OCT_PATH_BYTES];
     oct_stream stream;
     OCT_TRY(oct_path_join(dir, DATA_FILE, path, sizeof path, err));
-    oct_status status = oct_stream_create(writer->files, path, &stream, err);
+    const uint64_t bytes = oct_dcp_estimate_bytes(job->list, writer->chunk_bytes);
+    oct_status status = oct_stream_create(writer->files, path, bytes, &stream, err);
     if (status == OCT_OK)
         status = oct_dcp_write_items(&stream, DATA_FILE, job->list, writer->chunk_bytes, chunks,
                                      chunk_count, err);

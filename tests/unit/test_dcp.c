@@ -109,7 +109,7 @@ static void write_items__chunk_caps__whole_rows(void **state)
         (void)unlink(path);
         oct_item_list_init(&list);
         OK(oct_item_add_tensor(&list, "w", OCT_DTYPE_F32, 2, shape, values, &err));
-        OK(oct_stream_create(&oct_file_table_real, path, &stream, &err));
+        OK(oct_stream_create(&oct_file_table_real, path, 0, &stream, &err));
         OK(oct_dcp_write_items(&stream, "chunks", &list, caps[i][0], &chunks, &count, &err));
         OK(oct_stream_finish(&stream, &err));
         assert_int_equal(count, caps[i][1]);

@@ -33,7 +33,7 @@ static uint64_t write_archive(const char *path, uint32_t *file_crc)
     (void)unlink(path);
     for (int i = 0; i < PAYLOAD; i++)
         payload[i] = (unsigned char)(i * 31 + i / 7);
-    OK(oct_stream_create(&oct_file_table_real, path, &stream, &err));
+    OK(oct_stream_create(&oct_file_table_real, path, 0, &stream, &err));
     OK(oct_stream_write(&stream, "x", 1, NULL, &err));
     OK(oct_stream_align(&stream, LEAD, &err));
     oct_zip_begin(&zip, &stream);
@@ -148,7 +148,7 @@ static void stream__longer_than_buffer__crc_of_whole(void **state)
     unsigned char *data = malloc(bytes);
     for (size_t i = 0; i < bytes; i++)
         data[i] = (unsigned char)(i * i >> 7);
-    OK(oct_stream_create(&oct_file_table_real, scratch_path("long"), &stream, &err));
+    OK(oct_stream_create(&oct_file_table_real, scratch_path("long"), 1u << 30, &stream, &err));
     uint32_t part = 0;
     OK(oct_stream_write(&stream, data, 777, NULL, &err));
     OK(oct_stream_write(&stream, data + 777, bytes - 777, &part, &err));
