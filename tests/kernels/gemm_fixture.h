@@ -86,13 +86,16 @@ typedef struct fixture_out {
     float *bias;
 } fixture_out;
 
-static void out_random(fixture_out *f, int64_t rows, int64_t cols, bool may_continue)
+typedef enum out_choice { OUT_PLAIN, OUT_FINISHED, OUT_ANY } out_choice;
+
+/* OUT_PLAIN: F32 as it comes. OUT_FINISHED: any but CONTINUE. */
+static void out_random(fixture_out *f, int64_t rows, int64_t cols, out_choice choice)
 {
     memset(f, 0, sizeof *f);
     f->rows = rows;
     f->cols = cols;
     f->out.ld = cols + random_below(5);
-    switch (random_below(may_continue ? 6 : 5)) {
+    switch (choice == OUT_PLAIN ? 4 : random_below(choice == OUT_ANY ? 6 : 5)) {
     case 0:
         f->out.dtype = OCT_DTYPE_BF16;
         break;
@@ -128,7 +131,7 @@ static void out_random(fixture_out *f, int64_t rows, int64_t cols, bool may_cont
                 const float x = (float)random_normal();
                 memcpy(f->before + lead + (size_t)(i * f->out.ld + j) * 4, &x, 4);
             }
-    if (random_below(2)) {
+    if (choice != OUT_PLAIN && random_below(2)) {
         f->bias = malloc((size_t)cols * sizeof(float) + 1);
         assert_non_null(f->bias);
         for (int64_t j = 0; j < cols; j++)

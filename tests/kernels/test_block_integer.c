@@ -354,8 +354,9 @@ static void check_product(fixture_exec *execs[EXECS], const operand *a, const op
     if (a->q.format == OCT_FORMAT_HIF8)
         for (int64_t i = 0; i < m * n; i++)
             sums[i] = (sums[i] * a->q.scale) * b->q.scale;
-    fixture_out c;
-    out_random(&c, m, n, false);
+    fixture_out outs[2];
+    out_random(&outs[0], m, n, OUT_PLAIN);
+    out_random(&outs[1], m, n, OUT_FINISHED);
     for (int e = 0; e < EXECS; e++) {
         oct_arena arena;
         oct_arena_init(&arena, "panels");
@@ -370,15 +371,19 @@ static void check_product(fixture_exec *execs[EXECS], const operand *a, const op
                          OCT_OK);
         assert_true(exec->scratch->used_bytes <=
                     (size_t)oct_panels_bytes_bound(n, b->q.k, OCT_SIDE_RIGHT));
-        out_reset(&c);
-        bool used = !fma;
-        assert_int_equal(oct_block_integer_gemm(exec, left, right, &c.out, &used, &err), OCT_OK);
-        assert_int_equal(used, fma);
-        out_check(&c, sums);
+        for (int i = 0; i < 2; i++) {
+            out_reset(&outs[i]);
+            bool used = !fma;
+            assert_int_equal(oct_block_integer_gemm(exec, left, right, &outs[i].out, &used, &err),
+                             OCT_OK);
+            assert_int_equal(used, fma);
+            out_check(&outs[i], sums);
+        }
         oct_arena_rewind(exec->scratch, mark);
         oct_arena_release(&arena);
     }
-    out_free(&c);
+    out_free(&outs[0]);
+    out_free(&outs[1]);
     free(sums);
     spec_free(&sa);
     spec_free(&sb);
@@ -533,22 +538,24 @@ static void block_integer_gemm__exponents_at_the_limits__choose_the_route(void *
     (void)state;
     fixture_exec *execs[EXECS];
     execs_open(execs);
-    for (int low = 0; low < 2; low++)
-        for (int beyond = 0; beyond < 2; beyond++) {
-            operand a = operand_new(OCT_FORMAT_MXFP8, 3, 32);
-            operand b = operand_new(OCT_FORMAT_MXFP8, 3, 32);
-            for (int64_t r = 0; r < 3; r++) {
-                for (int64_t l = 0; l < 32; l++)
-                    *code_at(&a, r, l) = *code_at(&b, r, l) = 0x38; /* 1.0: N = 32, unit 2^-6 */
-                *scale_at(&a, r, 0) = (uint8_t)(low ? 127 - 100 : 127 + 100);
-                *scale_at(&b, r, 0) = (uint8_t)(low ? 127 - 37 - beyond : 127 + 8 + beyond);
-            }
-            routes[0] = routes[1] = 0;
-            check_product(execs, &a, &b);
-            assert_int_equal(routes[1], beyond);
-            operand_free(&a);
-            operand_free(&b);
+    for (int i = 0; i < 6; i++) {
+        const bool low = i < 2, beyond = i % 2 != 0;
+        operand a = operand_new(OCT_FORMAT_MXFP8, 3, 32);
+        operand b = operand_new(OCT_FORMAT_MXFP8, 3, 32);
+        for (int64_t r = 0; r < 3; r++) {
+            for (int64_t l = 0; l < 32; l++)
+                *code_at(&a, r, l) = *code_at(&b, r, l) = 0x38; /* 1.0: N = 32, unit 2^-6 */
+            *scale_at(&a, r, 0) = (uint8_t)(low ? 127 - 100 : 127 + 100);
+            *scale_at(&b, r, 0) = (uint8_t)(low ? 127 - 37 - beyond : 127 + 8 + beyond);
         }
+        if (i >= 4) /* and with a remainder, which must not hide the unit */
+            *code_at(&a, 1, 5) = *code_at(&b, 2, 9) = 0x01;
+        routes[0] = routes[1] = 0;
+        check_product(execs, &a, &b);
+        assert_int_equal(routes[1], beyond);
+        operand_free(&a);
+        operand_free(&b);
+    }
     execs_close(execs);
 }
 
@@ -583,40 +590,67 @@ static void block_integer_gemm__remainders_at_the_limits__choose_the_route(void 
     execs_close(execs);
 }
 
-/* Sums of squares one below, at and one above the steps of the unit, with a small second block
- * whose share is rounded up. */
+/* The bound of a magnitude in the norm; HiF8 beside elements of [1, 2). 0 if it may not be used. */
+static int64_t norm_term(oct_format format, uint8_t code)
+{
+    const double x =
+        format == OCT_FORMAT_MXFP8 ? (double)oct_e4m3_decode(code) : (double)oct_hif8_decode(code);
+    if (format == OCT_FORMAT_MXFP8)
+        return isfinite(x) ? (int64_t)ceil(x / 4.0) : 0;
+    return x < 2.0 ? (int64_t)ceil(x * 64.0) : 0;
+}
+
+/* Sums of squares one below, at and one above the steps of the unit (N = 2^15 and 2^17), which an
+ * element rounded up to 1 decides. What shows in the result are the small elements 20..31:
+ * multiples of the unit below the step, remainders from there on. */
 static void block_integer_gemm__norms_at_the_steps__equals_the_spec(void **state)
 {
     (void)state;
     fixture_exec *execs[EXECS];
     execs_open(execs);
-    operand a = operand_new(OCT_FORMAT_MXFP8, 18, 64), b = operand_new(OCT_FORMAT_MXFP8, 18, 64);
-    operand *both[2] = {&a, &b};
-    for (int o = 0; o < 2; o++)
-        for (int64_t r = 0; r < 18; r++) {
-            /* 16 N 4^p < 2^31 steps at N = 2^15 and 2^17. */
-            int64_t rest = (INT64_C(1) << (r % 2 ? 15 : 17)) - 1 + r / 2 % 3 - 1;
-            for (int64_t l = 0; l < 64; l++)
-                *code_at(both[o], r, l) = 0;
-            for (int64_t l = 0; l < 32; l++) {
-                uint8_t code = 0x7e;
-                double n;
-                for (;; code--) {
-                    n = ceil((double)oct_e4m3_decode(code) / 4.0);
-                    if (n * n <= (double)rest)
-                        break;
-                }
-                rest -= (int64_t)(n * n);
-                *code_at(both[o], r, l) = code;
+    for (int f = 0; f < 2; f++) {
+        const oct_format format = (oct_format)f;
+        const int64_t k = 20 * 64; /* zeros from 64 on: few remainders keep the integer route */
+        operand a = operand_new(format, 18, k), b = operand_new(format, 18, k);
+        operand *both[2] = {&a, &b};
+        for (int64_t i = 0; i < 36; i++) {
+            const operand *o = both[i / 18];
+            const int64_t r = i % 18;
+            const bool low = r % 2 != 0;
+            const uint8_t small = format == OCT_FORMAT_MXFP8
+                                      ? (low ? 0x21 : 0x29)  /* lsb 2^-6, -5 */
+                                      : (low ? 0x7c : 0x7a); /* 2^-14, -13 */
+            int64_t rest =
+                (INT64_C(1) << (low ? 15 : 17)) - 14 + r / 2 % 3; /* 13 terms of 1 follow */
+            for (int64_t l = 0; l < k; l++) {
+                uint8_t code = 0;
+                if (l < 20)
+                    for (uint8_t next = 1; next < 128; next++) {
+                        const int64_t n = norm_term(format, next);
+                        if (n * n <= rest && n > norm_term(format, code))
+                            code = next;
+                    }
+                else if (l < 32)
+                    code = (uint8_t)(format == OCT_FORMAT_MXFP8 ? small + 2 * random_below(4)
+                                                                : small - random_below(2));
+                else if (l == 40)
+                    code = format == OCT_FORMAT_MXFP8 ? 0x48 : small;
+                if (l < 20)
+                    rest -= norm_term(format, code) * norm_term(format, code);
+                *code_at(o, r, l) = code && random_below(2) ? code | 0x80 : code;
             }
             assert_int_equal(rest, 0);
-            *code_at(both[o], r, 40) = 0x48; /* 4: n_1 = 1 */
-            *scale_at(both[o], r, 0) = 127;
-            *scale_at(both[o], r, 1) = (uint8_t)(127 - (r / 6) * 9);
+            if (format == OCT_FORMAT_MXFP8) {
+                for (int64_t l = 0; l < k / 32; l++)
+                    *scale_at(o, r, l) = (uint8_t)(l == 1 ? 127 - r / 6 * 9 : 127);
+            }
         }
-    check_product(execs, &a, &b);
-    operand_free(&a);
-    operand_free(&b);
+        routes[0] = 0;
+        check_product(execs, &a, &b);
+        assert_int_equal(routes[0], 1);
+        operand_free(&a);
+        operand_free(&b);
+    }
     execs_close(execs);
 }
 

@@ -58,7 +58,7 @@ static void check_product(fixture_exec *execs[EXECS], int64_t m, int64_t n, int6
     dense a = dense_random(tn ? k : m, tn ? m : k, special);
     dense b = dense_random(nt ? n : k, nt ? k : n, special);
     fixture_out c;
-    out_random(&c, m, n, true);
+    out_random(&c, m, n, OUT_ANY);
     float *sums = malloc((size_t)(m * n) * sizeof *sums + 1);
     assert_non_null(sums);
     for (int64_t i = 0; i < m; i++)
@@ -179,7 +179,7 @@ static void gemm_grouped__ragged_groups__equals_products_of_groups(void **state)
         dense b = dense_random(tn ? s : 5 * (nt ? n : k), nt ? k : n, false);
         const int64_t c_rows = tn ? 5 * k : s;
         fixture_out c;
-        out_random(&c, c_rows, n, true);
+        out_random(&c, c_rows, n, OUT_ANY);
         float *sums = calloc((size_t)(c_rows * n), sizeof *sums);
         assert_non_null(sums);
         for (int64_t i = 0; i < c_rows; i++)
