@@ -159,3 +159,15 @@ void oct_arena_reset(oct_arena *arena)
     poison(arena->first->data, arena->first->offset);
     arena->first->offset = 0;
 }
+
+oct_status oct_arena_reserve(oct_arena *arena, size_t bytes, oct_err *err)
+{
+    oct_arena_reset(arena);
+    if (arena->first && arena->first->capacity >= bytes)
+        return OCT_OK;
+    free_chain(arena->first);
+    arena->first = NULL;
+    OCT_TRY(add_block(arena, bytes, err));
+    arena->current = NULL;
+    return OCT_OK;
+}

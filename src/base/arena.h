@@ -54,4 +54,8 @@ void oct_arena_rewind(oct_arena *arena, oct_arena_mark mark);
  * size. */
 void oct_arena_reset(oct_arena *arena);
 
+/* Resets; then the arena is one block of at least `bytes`. Errors: OCT_E_NOMEM, the arena is empty
+ * and usable. */
+oct_status oct_arena_reserve(oct_arena *arena, size_t bytes, oct_err *err) OCT_MUST_CHECK;
+
 #endif

@@ -217,6 +217,56 @@ oct_run oct_build_run(oct_build *build, bool training)
     };
 }
 
+void oct_build_settle(oct_build *build)
+{
+    oct_arena_reset(&build->step);
+    oct_arena_reset(&build->scratch);
+}
+
+/* Temporaries of one expert's product at their largest: every token is its, and packed both as
+ * integers and, on the FP32-FMA route, as floats. */
+static int64_t expert_product_bytes(const oct_module_tree *tree, int64_t tokens)
+{
+    enum { TILE = 64 };
+    int64_t width = 0;
+    for (int64_t i = 0; i < tree->param_count; i++)
+        if (tree->params[i]->ndim == 3)
+            width = oct_max_i64(width,
+                                oct_max_i64(tree->params[i]->shape[1], tree->params[i]->shape[2]));
+    if (width == 0)
+        return 0;
+    const int64_t rows = oct_max_i64(tokens, width) + TILE;
+    const int64_t packed = oct_panels_bytes_bound(rows, width, OCT_SIDE_LEFT) +
+                           oct_panels_bytes_bound(width, rows, OCT_SIDE_LEFT) +
+                           oct_panels_bytes_bound(rows, width, OCT_SIDE_RIGHT) +
+                           oct_panels_bytes_bound(width, rows, OCT_SIDE_RIGHT);
+    return packed + 2 * (int64_t)sizeof(float) * rows * (width + TILE);
+}
+
+/* What the kept operands of all experts may grow by: an MX scale row more per expert, as each of
+ * them ends with a block of its own. */
+static int64_t expert_scale_bytes(const oct_module_tree *tree)
+{
+    enum { PAIR = 2, ALIGNED = OCT_ARENA_ALIGN };
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < tree->param_count; i++) {
+        const oct_param *param = tree->params[i];
+        if (param->ndim == 3)
+            bytes += PAIR * param->shape[0] * (param->shape[1] + param->shape[2]) + 2 * ALIGNED;
+    }
+    return bytes;
+}
+
+oct_status oct_build_reserve(oct_build *build, int64_t tokens, oct_err *err)
+{
+    oct_build_settle(build);
+    const int64_t product = expert_product_bytes(&build->tree, tokens);
+    const int64_t scales = expert_scale_bytes(&build->tree);
+    OCT_TRY(oct_arena_reserve(&build->step, build->step.peak_bytes + (size_t)scales, err));
+    return oct_arena_reserve(&build->scratch,
+                             build->scratch.peak_bytes + (size_t)(product + scales), err);
+}
+
 oct_status oct_build_refresh(oct_build *build, int64_t *refreshed, oct_err *err)
 {
     OCT_TRY(oct_optimizer_refresh_values(build->optimizer, &build->exec, err));

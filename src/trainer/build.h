@@ -64,6 +64,15 @@ oct_status oct_build_through(oct_build *build, oct_stage last, oct_err *err) OCT
 /* What a pass runs with. */
 oct_run oct_build_run(oct_build *build, bool training);
 
+/* Empties the arenas of a pass, when nothing in them is alive. One that grew in several blocks is
+ * one block from then on. */
+void oct_build_settle(oct_build *build);
+
+/* Settles and makes both arenas as large as passes over `tokens` tokens can ever need, judged by
+ * those that ran: how many rows an expert gets and how many remainders its operands hold depends on
+ * the data. No later pass of this size asks the heap. */
+oct_status oct_build_reserve(oct_build *build, int64_t tokens, oct_err *err) OCT_MUST_CHECK;
+
 /* Brings every compute form up to date with the masters: after an update or a load.
  * *refreshed = number of low-precision weights rewritten. */
 oct_status oct_build_refresh(oct_build *build, int64_t *refreshed, oct_err *err) OCT_MUST_CHECK;

@@ -36,6 +36,7 @@ typedef struct trainer {
     int64_t last_step;  /* where this run ends */
     int64_t saved_step; /* newest checkpoint that was reported saved, -1 if none */
     bool last_save_failed;
+    bool reserved; /* the first step has shown how much memory a step needs */
 } trainer;
 
 static void tell(const trainer *t, void (*sink)(void *arg, const char *line), const char *fmt, ...)
@@ -366,10 +367,10 @@ static oct_status run_micro_batches(trainer *t, int64_t tokens, double *loss, oc
         build->trace.micro_step = m;
         OCT_TRY(fill_batch(t, t->data, t->state.samples + m * micro, err));
         const oct_batch batch = batch_of(t);
-        oct_arena_reset(&build->step);
         double micro_sum = 0.0;
         OCT_TRY(oct_dsv3_forward_backward(build->model, &run, &batch, scale,
                                           t->config->activation_checkpoint.full, &micro_sum, err));
+        oct_build_settle(build);
         for (int64_t p = 0; p < build->tree.param_count; p++)
             build->tree.params[p]->grad_started = true;
         sum += micro_sum;
@@ -475,6 +476,10 @@ static oct_status train_step(trainer *t, oct_err *err)
         norm.finite ? update(t, &norm, lr_factor, &row, err) : skip(t, &norm, &row, err);
     if (status != OCT_OK && status != OCT_E_NONFINITE)
         return status;
+    if (!t->reserved)
+        OCT_TRY(oct_build_reserve(
+            build, config->training.micro_batch_size * config->training.seq_length, err));
+    t->reserved = true;
     row.step_seconds = oct_clock_seconds() - started;
     row.tokens_per_second = (double)tokens / row.step_seconds;
     row.fma_matmuls = build->trace.fma_matmuls - fma_before;
@@ -497,9 +502,9 @@ static oct_status validate(trainer *t, oct_err *err)
     for (int64_t position = 0; position < samples; position += micro) {
         OCT_TRY(fill_batch(t, t->validation, position, err));
         const oct_batch batch = batch_of(t);
-        oct_arena_reset(&build->step);
         double micro_sum = 0.0;
         OCT_TRY(oct_dsv3_loss(build->model, &run, &batch, &micro_sum, err));
+        oct_build_settle(build);
         sum += micro_sum;
     }
     oct_step_metrics row = {.validation = true,
