@@ -1,0 +1,191 @@
+/* Micro-batches of one step: weights are quantized once, gradients are those of the whole batch. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "train_fixture.h"
+
+enum { SEQ = 32, PERIODS = 40, MAX_NUMEL = 1 << 18 };
+
+static temp_dir files;
+
+/* repeated.txt: every sample of 32 tokens but the last is the same. */
+static int make_files(void **state)
+{
+    (void)state;
+    char text[SEQ * PERIODS + 1];
+    files = train_files_create();
+    for (int i = 0; i < PERIODS; i++)
+        memcpy(text + i * SEQ, "the same thirty-two bytes again\n", SEQ);
+    temp_dir_write_bytes(&files, "repeated.txt", text, SEQ * PERIODS);
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    temp_dir_remove(&files);
+    return 0;
+}
+
+/* All gradients of the first step, in tree order. */
+typedef struct gradients {
+    int64_t count;
+    float values[MAX_NUMEL];
+    int64_t param_begin[64];
+    int64_t params;
+    int64_t refresh_counts[64]; /* of each low-precision weight, after the run's last step */
+    int64_t weights;
+} gradients;
+
+static void copy_gradients(record *r, oct_build *build)
+{
+    gradients *all = r->arg;
+    if (r->attempts > 0)
+        return;
+    all->count = 0;
+    all->params = build->tree.param_count;
+    assert_true(all->params < 64);
+    for (int64_t p = 0; p < build->tree.param_count; p++) {
+        const oct_param *param = build->tree.params[p];
+        const int64_t numel = oct_param_numel(param);
+        assert_true(all->count + numel <= MAX_NUMEL);
+        all->param_begin[p] = all->count;
+        memcpy(all->values + all->count, param->grad, (size_t)numel * sizeof(float));
+        all->count += numel;
+    }
+    all->param_begin[all->params] = all->count;
+}
+
+static void copy_refresh_counts(record *r, oct_build *build)
+{
+    gradients *all = r->arg;
+    all->weights = build->weights.count;
+    for (int64_t w = 0; w < all->weights; w++)
+        all->refresh_counts[w] = build->weights.params[w]->storage->refresh_count;
+}
+
+static record *run_with(const char *dir, int format, const char *const *words, gradients *all)
+{
+    record *r = record_create();
+    r->gradients = copy_gradients;
+    r->stepped = copy_refresh_counts;
+    r->arg = all;
+    train(&files, dir, format, NULL, words, r);
+    assert_trained(r);
+    return r;
+}
+
+/* --- FR-14 ------------------------------------------------------------------------------------ */
+
+/* A quarter is exact in every format, so the sum of four identical micro-batches is known to the
+ * bit: q + q + q + q with q = g / 4, added in this order in FP32. */
+static void assert_four_times_the_same(int format, const char *recompute, const char *reshard)
+{
+    const char *data = word("dataset.path=%s/repeated.txt", files.path);
+    gradients *one = calloc(1, sizeof *one), *four = calloc(1, sizeof *four);
+    assert_non_null(one);
+    assert_non_null(four);
+    static int run;
+    record *single = run_with(word("one-%d", run), format,
+                              WORDS(data, "dataset.shuffle=false", "training.stop_at_step=2",
+                                    "training.micro_batch_size=1", "training.global_batch_size=1"),
+                              one);
+    record *several = run_with(word("four-%d", run++), format,
+                               WORDS(data, "dataset.shuffle=false", "training.stop_at_step=2",
+                                     "training.micro_batch_size=1", "training.global_batch_size=4",
+                                     recompute, reshard),
+                               four);
+    assert_int_equal(four->count, one->count);
+    for (int64_t i = 0; i < one->count; i++) {
+        const float q = 0.25f * one->values[i];
+        float sum = q + q;
+        sum += q;
+        sum += q;
+        if (memcmp(&sum, &four->values[i], sizeof sum) != 0)
+            fail_msg("gradient element %lld is %a, required %a", (long long)i,
+                     (double)four->values[i], (double)sum);
+    }
+    assert_same_double(several->rows[0].loss, single->rows[0].loss);
+    assert_true(fabs(several->rows[0].grad_norm - single->rows[0].grad_norm) <
+                1e-6 * single->rows[0].grad_norm);
+    for (int i = 0; i < several->row_count; i++)
+        assert_int_equal(several->rows[i].refreshed_weights, format ? 16 : 0);
+    for (int64_t w = 0; w < four->weights; w++)
+        assert_int_equal(four->refresh_counts[w], 3); /* at the start and after each step */
+    free(single);
+    free(several);
+    free(one);
+    free(four);
+}
+
+static void train__four_identical_micro_batches__give_the_gradient_of_one(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMATS; format++)
+        for (int full = 0; full < 2; full++)
+            assert_four_times_the_same(format,
+                                       full ? "gradient_checkpointing.activation_checkpoint=full"
+                                            : "gradient_checkpointing.activation_checkpoint=off",
+                                       full ? "fsdp_config.reshard_after_forward=false"
+                                            : "fsdp_config.reshard_after_forward=true");
+}
+
+/* --- FR-22 on one rank ------------------------------------------------------------------------ */
+
+static void assert_close(const gradients *a, const gradients *b, double relative)
+{
+    for (int64_t p = 0; p < a->params; p++) {
+        double largest = 0.0, apart = 0.0;
+        for (int64_t i = a->param_begin[p]; i < a->param_begin[p + 1]; i++) {
+            largest = fmax(largest, fabs((double)b->values[i]));
+            apart = fmax(apart, fabs((double)a->values[i] - (double)b->values[i]));
+        }
+        if (!(apart <= relative * largest))
+            fail_msg("parameter %lld: gradients are %g apart, at most %g * %g is allowed",
+                     (long long)p, apart, relative, largest);
+    }
+}
+
+static void train__8_sequences_split_in_any_way__same_loss_and_gradient(void **state)
+{
+    (void)state;
+    gradients *whole = calloc(1, sizeof *whole), *split = calloc(1, sizeof *split);
+    assert_non_null(whole);
+    assert_non_null(split);
+    record *reference = NULL;
+    for (int micro = 8; micro >= 1; micro /= 2) {
+        record *r = run_with(word("split-%d", micro), 0,
+                             WORDS("model.torch_dtype=float32", "training.stop_at_step=1",
+                                   "training.global_batch_size=8",
+                                   word("training.micro_batch_size=%d", micro)),
+                             micro == 8 ? whole : split);
+        if (micro == 8) {
+            reference = r;
+            continue;
+        }
+        assert_close(split, whole, 1e-6);
+        assert_true(fabs(r->rows[0].loss - reference->rows[0].loss) <
+                    1e-6 * reference->rows[0].loss);
+        assert_true(fabs(r->rows[0].grad_norm - reference->rows[0].grad_norm) <
+                    1e-6 * reference->rows[0].grad_norm);
+        assert_int_equal(r->rows[0].tokens, 8 * SEQ);
+        assert_int_equal(r->rows[0].expert_load_max, reference->rows[0].expert_load_max);
+        free(r);
+    }
+    free(reference);
+    free(whole);
+    free(split);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(train__four_identical_micro_batches__give_the_gradient_of_one),
+        cmocka_unit_test(train__8_sequences_split_in_any_way__same_loss_and_gradient),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}
