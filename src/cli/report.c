@@ -18,7 +18,7 @@ static void plot(const oct_curve *curves, int count)
 {
     char cells[PLOT_ROWS][PLOT_COLUMNS];
     memset(cells, ' ', sizeof cells);
-    double low = INFINITY, high = -INFINITY;
+    double low = (double)INFINITY, high = -(double)INFINITY;
     int64_t last = 1;
     for (int r = 0; r < count; r++)
         for (int64_t i = 0; i < curves[r].count; i++) {

@@ -25,7 +25,8 @@ enum { TILE_ROWS = 6, TILE_VECTORS = 4 };
 /* Lanes that are at or above `lane` (which may lie outside 0..15). */
 static inline __mmask16 lanes_from(int64_t lane)
 {
-    return lane <= 0 ? (__mmask16)0xffff : lane >= LANES ? 0 : (__mmask16)(0xffffu << lane);
+    const unsigned mask = lane <= 0 ? 0xffffu : lane >= LANES ? 0u : 0xffffu << lane;
+    return (__mmask16)mask;
 }
 
 static inline __mmask16 lanes_below(int64_t lane)

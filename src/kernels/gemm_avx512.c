@@ -29,7 +29,8 @@ static __m512 load_dense(const oct_fma_source *s, __mmask16 lanes, int64_t at)
 
 static __mmask16 first_lanes(int64_t count)
 {
-    return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
+    const unsigned mask = count >= LANES ? 0xffffu : (1u << count) - 1;
+    return (__mmask16)mask;
 }
 
 static float mx_scale(const oct_quantized_matrix *q, int64_t r, int64_t b)
