@@ -65,6 +65,17 @@ static void put_int__every_width__reads_back(void **state)
     }
 }
 
+/* Python writes the shortest form. */
+static void parse__long1__sign_extended(void **state)
+{
+    (void)state;
+    assert_true(parse(BYTES("\x80\x02\x8a\x02\x00\xff."))->u.integer == -256);
+    assert_true(parse(BYTES("\x80\x02\x8a\x02\xff\x00."))->u.integer == 255);
+    assert_true(parse(BYTES("\x80\x02\x8a\x05\x00\x00\x00\x00\xff."))->u.integer ==
+                -((int64_t)1 << 32));
+    assert_true(parse(BYTES("\x80\x02\x8a\x00."))->u.integer == 0);
+}
+
 static void put_float_string_bytes__read_back(void **state)
 {
     (void)state;
@@ -124,6 +135,12 @@ static void parse__code_execution__refused(void **state)
                  "builtins\x8c\x04"
                  "eval\x93."),
            "global 'builtins.eval'");
+    refuse(BYTES("\x80\x02"
+                 "ctorc\nSize\n."),
+           "global 'torc.Size'");
+    refuse(BYTES("\x80\x02"
+                 "ctorch\nSiz\n."),
+           "global 'torch.Siz'");
     /* An allowed name in a place where it is not called by torch. */
     refuse(BYTES("\x80\x02"
                  "ctorch\nfloat32\n)R."),
@@ -227,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(put_int__every_width__reads_back),
+        cmocka_unit_test(parse__long1__sign_extended),
         cmocka_unit_test(put_float_string_bytes__read_back),
         cmocka_unit_test(parse__protocol_4__python_value),
         cmocka_unit_test(parse__code_execution__refused),
