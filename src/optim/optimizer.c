@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/size.h"
 #include "base/threads.h"
+#include "numeric/fmath.h"
 
 oct_adamw_config oct_adamw_config_from(const oct_config *config)
 {
@@ -265,17 +266,6 @@ float oct_clip_factor(double norm, double max_norm)
 
 /* --- update -------------------------------------------------------------------------------- */
 
-double oct_power_int(double base, int64_t exponent)
-{
-    double result = 1.0;
-    for (uint64_t e = (uint64_t)exponent; e > 0; e >>= 1) {
-        if (e & 1)
-            result *= base;
-        base *= base;
-    }
-    return result;
-}
-
 oct_status oct_optimizer_update(oct_optimizer *optimizer, const oct_exec *exec,
                                 const oct_grad_norm *norm, double lr_factor, bool *updated,
                                 oct_err *err)
@@ -293,8 +283,8 @@ oct_status oct_optimizer_update(oct_optimizer *optimizer, const oct_exec *exec,
         .beta2 = config->beta2,
         .eps = config->eps,
         .weight_decay = config->weight_decay,
-        .bias1 = 1.0 - oct_power_int(config->beta1, t),
-        .bias2 = 1.0 - oct_power_int(config->beta2, t),
+        .bias1 = 1.0 - oct_powi(config->beta1, t),
+        .bias2 = 1.0 - oct_powi(config->beta2, t),
         .grad_scale = oct_clip_factor(norm->norm, config->max_grad_norm),
     };
     for (int64_t i = 0; i < optimizer->slot_count; i++) {

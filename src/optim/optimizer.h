@@ -81,15 +81,12 @@ float oct_clip_factor(double norm, double max_norm);
 /* One AdamW update of every master with rate config.lr * lr_factor and the gradients scaled by the
  * clip factor. If `norm` is not finite nothing at all changes and *updated is false; a caller then
  * refreshes nothing. Otherwise step goes up by one. Does not refresh values. Bias corrections are
- * 1 - beta^step by repeated squaring in double. */
+ * 1 - oct_powi(beta, step) in double. */
 oct_status oct_optimizer_update(oct_optimizer *optimizer, const oct_exec *exec,
                                 const oct_grad_norm *norm, double lr_factor, bool *updated,
                                 oct_err *err) OCT_MUST_CHECK;
 
 /* Marks every gradient accumulator as empty (the next micro-batch stores); refreshes nothing. */
 void oct_optimizer_zero_grad(oct_optimizer *optimizer);
-
-/* beta^n for n >= 0 by repeated squaring: the same double on every machine. */
-double oct_power_int(double base, int64_t exponent);
 
 #endif
