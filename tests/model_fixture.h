@@ -210,7 +210,7 @@ static inline void fixture_start_step(fixture *f)
 /* One micro-batch; returns the sum of the losses. */
 static inline double fixture_train(fixture *f, const oct_batch *batch, float scale, bool recompute)
 {
-    double loss = NAN;
+    double loss = -1.0;
     oct_arena_reset(&f->step);
     fixture_ok(
         f, oct_dsv3_forward_backward(f->model, &f->run, batch, scale, recompute, &loss, &f->err));

@@ -1,5 +1,7 @@
 /* Initial weights. Four neighbouring elements share one block of four random words: two pairs of
- * uniforms, each turned into two normals (Box & Muller 1958). */
+ * uniforms, each turned into two normals (Box & Muller 1958). The functions here are short ones in
+ * FP64 without fma, exact to 2e-10 and the same bits everywhere: a model has billions of elements,
+ * and fma is a library call where the instruction may be missing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,22 +10,57 @@
 #include "base/size.h"
 #include "base/threads.h"
 #include "model/deepseek_v3/layout.h"
-#include "numeric/fmath.h"
 
 enum { WORDS = 4, CHUNK = 1 << 16 };
 
+/* ln((w + 0.5) 2^-32); the half step keeps it finite: |x| < 6.8 std. */
+static double log_uniform(uint32_t w)
+{
+    const double u = (double)w + 0.5;
+    uint64_t bits;
+    memcpy(&bits, &u, sizeof bits);
+    /* u = 2^e m, sqrt(1/2) <= m < sqrt(2); ln m = 2 atanh(s). */
+    static const uint64_t root = 0x3fe6a09e667f3bcdu; /* sqrt(1/2) */
+    bits -= root;
+    const double e = (double)((int64_t)bits >> 52) - 32.0;
+    bits = (bits & 0xfffffffffffffu) + root;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    const double s = (m - 1.0) / (m + 1.0), z = s * s;
+    const double series =
+        1.0 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * (1.0 / 11)))));
+    return e * 0x1.62e42fefa39efp-1 + 2.0 * s * series;
+}
+
+/* Cosine and sine of w 2^-32 turns. */
+static void circle(uint32_t w, double *cosine, double *sine)
+{
+    const uint32_t quadrant = (w + 0x20000000u) >> 30;
+    /* |x| <= pi/4 */
+    const double x = (double)(int32_t)(w - (quadrant << 30)) * (0x1.921fb54442d18p+2 * 0x1p-32);
+    const double z = x * x;
+    const double c =
+        1.0 + z * (-1.0 / 2 +
+                   z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800)))));
+    const double s =
+        x * (1.0 +
+             z * (-1.0 / 6 + z * (1.0 / 120 +
+                                  z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
+    const double near = quadrant & 1 ? s : c, far = quadrant & 1 ? c : s;
+    *cosine = (quadrant + 1) & 2 ? -near : near;
+    *sine = quadrant & 2 ? -far : far;
+}
+
 static void normal_block(oct_rng stream, uint64_t block, double std, float out[WORDS])
 {
-    static const double two_pi = 0x1.921fb54442d18p+2;
     uint32_t words[WORDS];
     oct_rng_block(stream, block, words);
     for (int pair = 0; pair < WORDS; pair += 2) {
-        /* Half a step off the grid keeps the logarithm finite: |x| < 6.8 std. */
-        const double u = ((double)words[pair] + 0.5) * 0x1p-32;
-        const double angle = (double)words[pair + 1] * 0x1p-32 * two_pi;
-        const double radius = sqrt(-2.0 * oct_log(u)) * std;
-        out[pair] = (float)(radius * oct_cos(angle));
-        out[pair + 1] = (float)(radius * oct_sin(angle));
+        double cosine, sine;
+        const double radius = sqrt(-2.0 * log_uniform(words[pair])) * std;
+        circle(words[pair + 1], &cosine, &sine);
+        out[pair] = (float)(radius * cosine);
+        out[pair + 1] = (float)(radius * sine);
     }
 }
 
