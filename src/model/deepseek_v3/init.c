@@ -46,9 +46,11 @@ static void circle(uint32_t w, double *cosine, double *sine)
         x * (1.0 +
              z * (-1.0 / 6 + z * (1.0 / 120 +
                                   z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
-    const double near = quadrant & 1 ? s : c, far = quadrant & 1 ? c : s;
-    *cosine = (quadrant + 1) & 2 ? -near : near;
-    *sine = quadrant & 2 ? -far : far;
+    /* Tables, not branches: the quadrant cannot be predicted. */
+    static const double sign[2] = {1.0, -1.0};
+    const double value[2] = {c, s};
+    *cosine = value[quadrant & 1] * sign[(quadrant + 1) >> 1 & 1];
+    *sine = value[~quadrant & 1] * sign[quadrant >> 1 & 1];
 }
 
 static void normal_block(oct_rng stream, uint64_t block, double std, float out[WORDS])
