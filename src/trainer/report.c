@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "config/config.h"
 #include "data/dataset.h"
+#include "model/deepseek_v3/hf_config.h"
 #include "trainer/run_dir.h"
 
 static const size_t metrics_limit = (size_t)1 << 32;
@@ -154,13 +155,16 @@ oct_status oct_curve_unigram_entropy(const char *run_dir, oct_arena *arena, doub
                                      oct_err *err)
 {
     oct_config config;
+    oct_hf_config hf;
     OCT_TRY(read_config(run_dir, arena, &config, err));
+    OCT_TRY(oct_hf_config_load(config.model.config_name_or_path, config.model.config_overrides_json,
+                               arena, &hf, err));
     const oct_dataset_spec spec = {
         .paths = config.dataset.path.items,
         .path_count = config.dataset.path.count,
         .tokenizer = config.dataset.tokenizer,
         .seq_length = config.training.seq_length,
-        .vocab_size = INT32_MAX,
+        .vocab_size = hf.vocab_size, /* one counter each */
     };
     oct_dataset *data = NULL;
     OCT_TRY(oct_dataset_open(&spec, &data, err));

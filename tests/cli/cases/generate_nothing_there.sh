@@ -1,0 +1,3 @@
+# exit: 4
+# stderr: octet: no checkpoint found*(nowhere)
+octet generate nowhere --prompt x

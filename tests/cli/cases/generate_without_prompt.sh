@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: --prompt TEXT is required
+octet generate run

@@ -1,0 +1,4 @@
+# exit: 0
+# stdout: *octet train CONFIG*
+# stdout: *octet checkpoint ls|verify|show DIR*
+octet --help

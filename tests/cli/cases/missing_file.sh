@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: *nowhere.yaml*
+octet train nowhere.yaml

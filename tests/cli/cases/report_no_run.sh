@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: *model*
+octet report model

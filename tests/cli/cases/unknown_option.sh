@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: unknown option '--resum'
+octet train train.yaml --resum latest

@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: *OCTET_ISA*
+OCTET_ISA=sse9 octet train train.yaml
