@@ -1,6 +1,8 @@
 /* The kernel table, and the drivers of the operators that work element by element. */
 #include "kernels/elementwise.h"
 
+#include <math.h>
+
 #include "base/size.h"
 #include "kernels/elementwise_drive.h"
 #include "kernels/exec.h"
@@ -218,15 +220,14 @@ oct_status oct_adamw(const oct_exec *exec, const oct_adamw_step *step, int64_t n
     adamw_job job = {
         .kernels = &exec->kernels->elementwise,
         .constants = {.grad_scale = step->grad_scale,
-                      .lr = (float)step->lr,
+                      .step_size = (float)(step->lr / step->bias1),
                       .eps = (float)step->eps,
                       .decay = (float)(1.0 - step->lr * step->weight_decay),
                       .beta1 = (float)step->beta1,
                       .beta2 = (float)step->beta2,
                       .gain1 = (float)(1.0 - step->beta1),
                       .gain2 = (float)(1.0 - step->beta2),
-                      .bias1 = (float)step->bias1,
-                      .bias2 = (float)step->bias2},
+                      .root_bias2 = (float)sqrt(step->bias2)},
         .grad = grad,
         .master = master,
         .exp_avg = exp_avg,

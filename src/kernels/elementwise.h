@@ -161,7 +161,7 @@ oct_status oct_convert(const oct_exec *exec, const oct_tensor *src, const oct_te
 
 /* AdamW with decoupled decay on one flat FP32 range (Loshchilov & Hutter), gradient g scaled first:
  * w *= 1 - lr*decay; m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2;
- * w -= lr * (m / bias1) / (sqrt(v / bias2) + eps).
+ * w -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps), in the order of torch.optim.AdamW.
  * The constants (1 - lr*decay, 1 - b1, ...) are formed in FP64 and rounded to FP32 once: 1 - b2 in
  * FP32 would be off by 1e-5. */
 typedef struct oct_adamw_step {

@@ -651,13 +651,12 @@ STEP void adamw_step(const oct_adamw_constants *k, int64_t i, __mmask16 mask, co
     const __m512 new_v =
         _mm512_fmadd_ps(_mm512_set1_ps(k->beta2), load16(false, v, i, mask),
                         _mm512_mul_ps(_mm512_mul_ps(_mm512_set1_ps(k->gain2), g), g));
-    const __m512 root = _mm512_sqrt_ps(_mm512_div_ps(new_v, _mm512_set1_ps(k->bias2)));
-    const __m512 update = _mm512_div_ps(_mm512_div_ps(new_m, _mm512_set1_ps(k->bias1)),
-                                        _mm512_add_ps(root, _mm512_set1_ps(k->eps)));
+    const __m512 root = _mm512_div_ps(_mm512_sqrt_ps(new_v), _mm512_set1_ps(k->root_bias2));
+    const __m512 update = _mm512_div_ps(new_m, _mm512_add_ps(root, _mm512_set1_ps(k->eps)));
     const __m512 decayed = _mm512_mul_ps(load16(false, w, i, mask), _mm512_set1_ps(k->decay));
     store16(false, m, i, mask, new_m);
     store16(false, v, i, mask, new_v);
-    store16(false, w, i, mask, _mm512_fnmadd_ps(_mm512_set1_ps(k->lr), update, decayed));
+    store16(false, w, i, mask, _mm512_fnmadd_ps(_mm512_set1_ps(k->step_size), update, decayed));
 }
 
 static void adamw_avx512(const oct_adamw_constants *constants, int64_t n, const float *grad,

@@ -232,8 +232,8 @@ static void adamw_ref(const oct_adamw_constants *constants, int64_t n, const flo
         const float g = grad[i] * k.grad_scale;
         m[i] = fmaf(k.beta1, m[i], k.gain1 * g);
         v[i] = fmaf(k.beta2, v[i], k.gain2 * g * g);
-        const float update = (m[i] / k.bias1) / (sqrtf(v[i] / k.bias2) + k.eps);
-        w[i] = fmaf(-k.lr, update, w[i] * k.decay);
+        const float update = m[i] / (sqrtf(v[i]) / k.root_bias2 + k.eps);
+        w[i] = fmaf(-k.step_size, update, w[i] * k.decay);
     }
 }
 

@@ -13,10 +13,10 @@
 /* FP32 constants of one AdamW step. */
 typedef struct oct_adamw_constants {
     float grad_scale;
-    float lr, eps;
+    float step_size, eps;             /* step_size = lr / bias1 */
     float decay;                      /* 1 - lr * weight_decay */
     float beta1, beta2, gain1, gain2; /* gain = 1 - beta */
-    float bias1, bias2;
+    float root_bias2;                 /* sqrt(bias2) */
 } oct_adamw_constants;
 
 struct oct_elementwise_kernels {
@@ -83,7 +83,7 @@ struct oct_elementwise_kernels {
     void (*narrow)(int64_t n, const float *x, uint16_t *y); /* F32 -> BF16; no aliasing */
 
     /* g = grad * grad_scale; m = fma(beta1, m, gain1 * g); v = fma(beta2, v, (gain2 * g) * g);
-     * w = fma(-lr, (m / bias1) / (sqrt(v / bias2) + eps), w * decay). */
+     * w = fma(-step_size, m / (sqrt(v) / root_bias2 + eps), w * decay): torch.optim.AdamW. */
     void (*adamw)(const oct_adamw_constants *constants, int64_t n, const float *grad, float *w,
                   float *m, float *v);
 
