@@ -1,0 +1,132 @@
+/* The stages of a build run in their one order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "train_fixture.h"
+#include "trainer/build.h"
+
+static temp_dir files;
+
+static int make_files(void **state)
+{
+    (void)state;
+    files = train_files_create();
+    return 0;
+}
+
+static int remove_files(void **state)
+{
+    (void)state;
+    temp_dir_remove(&files);
+    return 0;
+}
+
+/* Before each stage every other one is refused, with both names, and nothing changes. */
+static void build_stage__out_of_turn__is_refused_with_both_names(void **state)
+{
+    (void)state;
+    oct_arena arena;
+    oct_arena_init(&arena, "test configuration");
+    oct_config config;
+    load_config(&files, 1, NULL, &arena, &config);
+    oct_build build;
+    oct_build_init(&build, &config);
+    for (int next = 0; next < OCT_STAGE_COUNT; next++) {
+        oct_err err = {0};
+        for (int stage = 0; stage < OCT_STAGE_COUNT; stage++) {
+            if (stage == next)
+                continue;
+            assert_int_equal(oct_build_stage(&build, (oct_stage)stage, &err), OCT_E_API);
+            assert_non_null(strstr(err.msg, word("'%s'", oct_stage_name((oct_stage)stage))));
+            assert_non_null(strstr(err.msg, word("'%s'", oct_stage_name((oct_stage)next))));
+        }
+        if (oct_build_stage(&build, (oct_stage)next, &err) != OCT_OK)
+            fail_msg("%s", err.msg);
+    }
+    oct_err err = {0};
+    assert_int_equal(oct_build_stage(&build, OCT_STAGE_MASTERS, &err), OCT_E_API);
+    assert_int_equal(build.weights.count, 16);
+    assert_int_equal(build.trace.count[OCT_TRACE_REPLACE], 15);
+    assert_int_equal(build.trace.count[OCT_TRACE_REFRESH], 16);
+    oct_build_release(&build);
+    oct_arena_release(&arena);
+}
+
+/* Whatever stage fails, everything that was made is released (AddressSanitizer watches). */
+static void build__released_after_any_stage__leaves_nothing(void **state)
+{
+    (void)state;
+    for (int last = -1; last < OCT_STAGE_COUNT; last++) {
+        oct_arena arena;
+        oct_arena_init(&arena, "test configuration");
+        oct_config config;
+        load_config(&files, 2, NULL, &arena, &config);
+        oct_build build;
+        oct_err err = {0};
+        oct_build_init(&build, &config);
+        if (last >= 0)
+            assert_int_equal(oct_build_through(&build, (oct_stage)last, &err), OCT_OK);
+        oct_build_release(&build);
+        oct_arena_release(&arena);
+    }
+}
+
+/* A weight is quantized from FP32 values that exist, or not at all. */
+static void finalize__without_initial_values__names_the_weight(void **state)
+{
+    (void)state;
+    oct_arena arena;
+    oct_arena_init(&arena, "test configuration");
+    oct_config config;
+    load_config(&files, 1, NULL, &arena, &config);
+    oct_build build;
+    oct_err err = {0};
+    oct_build_init(&build, &config);
+    assert_int_equal(oct_build_through(&build, OCT_STAGE_PLAN, &err), OCT_OK);
+    build.next_stage = OCT_STAGE_REPLACE; /* as if the weights had been made */
+    assert_int_equal(oct_build_stage(&build, OCT_STAGE_REPLACE, &err), OCT_OK);
+    assert_int_equal(oct_build_stage(&build, OCT_STAGE_FINALIZE, &err), OCT_E_API);
+    assert_non_null(strstr(err.msg, "self_attn.q_proj.weight"));
+    oct_build_release(&build);
+    oct_arena_release(&arena);
+}
+
+static void refresh__every_weight__once(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMATS; format++) {
+        oct_arena arena;
+        oct_arena_init(&arena, "test configuration");
+        oct_config config;
+        load_config(&files, format, NULL, &arena, &config);
+        oct_build build;
+        oct_err err = {0};
+        int64_t refreshed = -1;
+        oct_build_init(&build, &config);
+        assert_int_equal(oct_build_through(&build, OCT_STAGE_MASTERS, &err), OCT_OK);
+        const uint64_t before = hash_storage(&build);
+        assert_int_equal(oct_build_refresh(&build, &refreshed, &err), OCT_OK);
+        assert_int_equal(refreshed, format ? 16 : 0);
+        assert_true(hash_storage(&build) == before); /* same masters, same bytes */
+        for (int64_t w = 0; w < build.weights.count; w++)
+            assert_int_equal(build.weights.params[w]->storage->refresh_count, 2);
+        assert_true(oct_quantized_weights_bytes(&build.weights) > 0 || format == 0);
+        oct_build_release(&build);
+        oct_arena_release(&arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(build_stage__out_of_turn__is_refused_with_both_names),
+        cmocka_unit_test(build__released_after_any_stage__leaves_nothing),
+        cmocka_unit_test(finalize__without_initial_values__names_the_weight),
+        cmocka_unit_test(refresh__every_weight__once),
+    };
+    return cmocka_run_group_tests(tests, make_files, remove_files);
+}
