@@ -176,49 +176,51 @@ static oct_status check_same_config(const trainer *t, const char *text, oct_err 
     return OCT_OK;
 }
 
-static oct_status restore(trainer *t, const oct_checkpoint *checkpoint, bool with_moments,
-                          oct_err *err)
+/* The checkpoint to go on from, NULL where the run starts afresh and may. */
+static oct_status choose_start(trainer *t, const char *config_text, oct_checkpoint **checkpoint,
+                               bool *with_moments, oct_err *err)
 {
-    OCT_TRY(oct_state_restore(&t->build, checkpoint, &t->identity, with_moments, &t->state, err));
-    int64_t refreshed = 0;
-    return oct_build_refresh(&t->build, &refreshed, err);
-}
-
-static oct_status resume_or_start(trainer *t, const char *config_text, oct_err *err)
-{
-    oct_checkpoint *checkpoint = NULL;
-    bool with_moments = true;
-    const oct_status found = find_checkpoint(t, &checkpoint, &with_moments, err);
+    const oct_status found = find_checkpoint(t, checkpoint, with_moments, err);
     if (found != OCT_OK)
         return found == OCT_E_CONFIG ? found : checkpoint_status(found, err);
-    if (checkpoint) {
-        const oct_status status = restore(t, checkpoint, with_moments, err);
-        const int64_t step = oct_checkpoint_step(checkpoint);
-        oct_checkpoint_close(checkpoint);
-        OCT_TRY(checkpoint_status(status, err));
-        tell(t, t->options->observer.message, "resumed from the checkpoint of step %lld%s",
-             (long long)step, with_moments ? "" : ", weights only");
-    } else {
-        OCT_TRY(check_same_config(t, config_text, err));
-    }
-    t->saved_step = checkpoint && with_moments ? t->state.step : -1;
-    return oct_run_dir_write_config(&t->dir, config_text, err);
+    return *checkpoint ? OCT_OK : check_same_config(t, config_text, err);
 }
 
-static oct_status open_logs(trainer *t, oct_err *err)
+/* Opened before the model is built, so that it holds the replacements. */
+static oct_status open_trace(trainer *t, bool afresh, oct_err *err)
 {
-    OCT_TRY(oct_metrics_open(t->dir.metrics, t->state.attempt, &t->metrics, err));
     if (!t->config->trace)
         return OCT_OK;
     char path[OCT_PATH_MAX + 16];
     (void)snprintf(path, sizeof path, "%s/trace-0.jsonl", t->dir.path);
-    if (t->state.attempt == 0 && unlink(path) != 0 && errno != ENOENT)
+    if (afresh && unlink(path) != 0 && errno != ENOENT)
         return OCT_FAIL(err, OCT_E_IO, "cannot start the trace afresh: %s (%s)", strerror(errno),
                         path);
     OCT_TRY(oct_trace_file_open(path, &t->trace_file, err));
     t->build.trace.sink = oct_trace_file_sink;
     t->build.trace.sink_arg = t->trace_file;
     return OCT_OK;
+}
+
+static oct_status restore(trainer *t, const oct_checkpoint *checkpoint, bool with_moments,
+                          oct_err *err)
+{
+    OCT_TRY(checkpoint_status(
+        oct_state_restore(&t->build, checkpoint, &t->identity, with_moments, &t->state, err), err));
+    int64_t refreshed = 0;
+    OCT_TRY(oct_build_refresh(&t->build, &refreshed, err));
+    t->saved_step = with_moments ? t->state.step : -1;
+    tell(t, t->options->observer.message, "resumed from the checkpoint of step %lld%s",
+         (long long)oct_checkpoint_step(checkpoint), with_moments ? "" : ", weights only");
+    return OCT_OK;
+}
+
+static oct_status build_and_restore(trainer *t, const oct_checkpoint *checkpoint, bool with_moments,
+                                    oct_err *err)
+{
+    OCT_TRY(open_trace(t, !checkpoint || !with_moments, err));
+    OCT_TRY(oct_build_through(&t->build, OCT_STAGE_MASTERS, err));
+    return checkpoint ? restore(t, checkpoint, with_moments, err) : OCT_OK;
 }
 
 static void describe(const trainer *t)
@@ -256,8 +258,6 @@ static oct_status set_up(trainer *t, oct_err *err)
     OCT_TRY(oct_build_through(&t->build, OCT_STAGE_PLAN, err));
     OCT_TRY(open_data(t, err));
     OCT_TRY(oct_run_dir_open(t->options->run_dir, &t->dir, err));
-    OCT_TRY(oct_build_through(&t->build, OCT_STAGE_MASTERS, err));
-
     const oct_checkpoint_options checkpoints = {
         .root = t->dir.checkpoints,
         .keep_latest_k = config->checkpoint.keep_latest_k,
@@ -265,8 +265,14 @@ static oct_status set_up(trainer *t, oct_err *err)
         .warn_arg = t,
     };
     OCT_TRY(checkpoint_status(oct_checkpoint_writer_create(&checkpoints, &t->writer, err), err));
-    OCT_TRY(resume_or_start(t, config_text, err));
-    OCT_TRY(open_logs(t, err));
+    oct_checkpoint *checkpoint = NULL;
+    bool with_moments = true;
+    OCT_TRY(choose_start(t, config_text, &checkpoint, &with_moments, err));
+    const oct_status status = build_and_restore(t, checkpoint, with_moments, err);
+    oct_checkpoint_close(checkpoint);
+    OCT_TRY(status);
+    OCT_TRY(oct_run_dir_write_config(&t->dir, config_text, err));
+    OCT_TRY(oct_metrics_open(t->dir.metrics, t->state.attempt, &t->metrics, err));
 
     t->schedule = oct_lr_schedule_from_config(config);
     t->last_step = config->training.train_iters;
