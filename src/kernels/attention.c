@@ -166,6 +166,14 @@ static oct_status alloc_tiles(oct_arena *arena, const oct_attention_shape *shape
     return OCT_OK;
 }
 
+int64_t oct_attention_work_bytes(int64_t qk_dim, int64_t v_dim, int64_t longest, int threads)
+{
+    const int64_t D = pad(qk_dim), E = pad(v_dim);
+    const int64_t forward = TILE * (3 * D + 2 * E + TILE + 3);
+    const int64_t backward = TILE * (D + 2 * E + TILE) + longest * (D + E);
+    return (int64_t)threads * (int64_t)sizeof(float) * (forward + (longest ? backward : 0));
+}
+
 static oct_status alloc_thread_tiles(const oct_exec *exec, const oct_attention_shape *shape,
                                      int64_t longest, tiles **out, oct_err *err)
 {

@@ -58,4 +58,8 @@ oct_status oct_attention_backward(const oct_exec *exec, const oct_attention_shap
                                   const oct_attention_view *dq, const oct_attention_view *dk,
                                   const oct_attention_view *dv, oct_err *err) OCT_MUST_CHECK;
 
+/* Bytes that the forward (longest 0) or backward pass over sequences of at most `longest` tokens
+ * takes from scratch, but for small lists. For plans of memory. */
+int64_t oct_attention_work_bytes(int64_t qk_dim, int64_t v_dim, int64_t longest, int threads);
+
 #endif

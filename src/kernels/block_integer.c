@@ -49,7 +49,15 @@ static int64_t list_capacity(int64_t rows, int64_t k, oct_side side)
     return rows * k / (side == OCT_SIDE_LEFT ? LEFT_COST : RIGHT_COST);
 }
 
-int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
+static int64_t aligned_sum(const int64_t *parts, size_t count)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += oct_ceil_div(parts[i], OCT_ARENA_ALIGN) * OCT_ARENA_ALIGN;
+    return bytes;
+}
+
+int64_t oct_panels_bytes(int64_t rows, int64_t k, oct_side side)
 {
     const int64_t width = side_width(side);
     const int64_t panels = oct_ceil_div(rows, width);
@@ -60,17 +68,24 @@ int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
         panels * groups * OCT_GEMM_GROUP * width * (int64_t)sizeof(int16_t),
         panels * groups * width * (int64_t)sizeof(float),
         (panels * chunks + 1) * (int64_t)sizeof(int64_t),
-        list_capacity(rows, k, side) * (int64_t)sizeof(oct_remainder),
-        panels * chunks * PRESENT_WORDS * (int64_t)sizeof(uint64_t),
-        panels * groups * OCT_GEMM_GROUP * (int64_t)sizeof(uint16_t),
         /* Work memory, if the arena is the scratch of exec. */
         panels * groups * MASKS_PER_GROUP * (int64_t)sizeof(uint16_t),
         panels * 64,
     };
-    int64_t bytes = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        bytes += oct_ceil_div(parts[i], OCT_ARENA_ALIGN) * OCT_ARENA_ALIGN;
-    return bytes;
+    return aligned_sum(parts, sizeof parts / sizeof parts[0]);
+}
+
+int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
+{
+    const int64_t panels = oct_ceil_div(rows, side_width(side));
+    const int64_t groups = oct_ceil_div(k, OCT_GEMM_GROUP);
+    const int64_t chunks = oct_ceil_div(k, OCT_GEMM_CHUNK);
+    const int64_t lists[] = {
+        list_capacity(rows, k, side) * (int64_t)sizeof(oct_remainder),
+        panels * chunks * PRESENT_WORDS * (int64_t)sizeof(uint64_t),
+        panels * groups * OCT_GEMM_GROUP * (int64_t)sizeof(uint16_t),
+    };
+    return oct_panels_bytes(rows, k, side) + aligned_sum(lists, sizeof lists / sizeof lists[0]);
 }
 
 static float power_of_two(int exponent) /* -149 .. 127 */

@@ -109,6 +109,19 @@ static void pack_panels(const oct_exec *exec, packed *p, int64_t first, int64_t 
     oct_parallel_for(exec->threads, p->panels, pack_panel, p);
 }
 
+/* How many of `total` panels are packed at a time. */
+static int64_t packed_capacity(int64_t k, int64_t width, int64_t total)
+{
+    return oct_min_i64(total, oct_max_i64(8, PACKED_ELEMENTS / (oct_max_i64(1, k) * width)));
+}
+
+int64_t oct_gemm_packed_bytes(int64_t rows, int64_t k, oct_side side)
+{
+    const int64_t width = side == OCT_SIDE_LEFT ? OCT_GEMM_MR : OCT_GEMM_NR;
+    const int64_t panels = packed_capacity(k, width, oct_ceil_div(rows, width));
+    return panels * oct_max_i64(1, k) * width * (int64_t)sizeof(float);
+}
+
 static oct_status packed_init(const oct_exec *exec, const oct_fma_source *source, int64_t width,
                               int64_t total, packed *p, oct_err *err)
 {
@@ -119,7 +132,7 @@ static oct_status packed_init(const oct_exec *exec, const oct_fma_source *source
                   .source = source,
                   .table = &kernels->tables[format],
                   .width = width,
-                  .capacity = oct_min_i64(total, oct_max_i64(8, PACKED_ELEMENTS / panel))};
+                  .capacity = packed_capacity(source->k, width, total)};
     void *data = NULL;
     OCT_TRY(oct_arena_array(exec->scratch, p->capacity * panel, sizeof *p->data, &data, err));
     p->data = data;

@@ -98,6 +98,14 @@ typedef struct oct_panels oct_panels;
 oct_status oct_pack(const oct_exec *exec, const oct_quantized_matrix *source, oct_side side,
                     oct_arena *arena, oct_panels **out, oct_err *err) OCT_MUST_CHECK;
 
+/* Bytes that a BF16 or FP32 product takes from scratch for the packed form of one [rows, k]
+ * operand, and any product for its tiles. For plans of memory. */
+int64_t oct_gemm_packed_bytes(int64_t rows, int64_t k, oct_side side);
+int64_t oct_gemm_work_bytes(int threads);
+
+/* Bytes that oct_pack takes from its arena for a [rows, k] operand without remainders. */
+int64_t oct_panels_bytes(int64_t rows, int64_t k, oct_side side);
+
 /* Upper bound of the bytes that oct_pack takes from its arena for a [rows, k] operand. */
 int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side);
 

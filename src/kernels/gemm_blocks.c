@@ -58,6 +58,12 @@ static void run_item(void *arg, int64_t item, int thread)
     }
 }
 
+int64_t oct_gemm_work_bytes(int threads)
+{
+    return (int64_t)threads * ITEM_ROW_PANELS * ITEM_COL_PANELS * OCT_GEMM_TILE *
+           (int64_t)sizeof(float);
+}
+
 oct_status oct_gemm_blocks_run(const oct_exec *exec, const oct_gemm_blocks *blocks, oct_err *err)
 {
     run r = {.blocks = blocks, .kernels = &exec->kernels->gemm};
@@ -70,9 +76,8 @@ oct_status oct_gemm_blocks_run(const oct_exec *exec, const oct_gemm_blocks *bloc
 
     const oct_arena_mark mark = oct_arena_save(exec->scratch);
     void *tiles = NULL;
-    OCT_TRY(oct_arena_array(exec->scratch,
-                            (int64_t)exec->threads * ITEM_ROW_PANELS * ITEM_COL_PANELS,
-                            OCT_GEMM_TILE * sizeof *r.tiles, &tiles, err));
+    OCT_TRY(
+        oct_arena_alloc(exec->scratch, (size_t)oct_gemm_work_bytes(exec->threads), &tiles, err));
     r.tiles = tiles;
     oct_parallel_for(exec->threads, items, run_item, &r);
     oct_arena_rewind(exec->scratch, mark);

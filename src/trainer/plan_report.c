@@ -168,10 +168,17 @@ static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *rep
     }
     bytes.unsharded = alone ? 0 : oct_max_i64(bytes.unsharded, unit_bytes);
     bytes.staging = alone ? 0 : largest;
-    bytes.activations = oct_dsv3_activation_bytes(
-        &p->build->hf, p->build->config->training.micro_batch_size,
-        p->build->config->training.seq_length, p->build->act_dtype, p->build->policy.enabled,
-        p->build->config->activation_checkpoint.full);
+    const oct_config *config = p->build->config;
+    const oct_dsv3_pass_shape pass = {
+        .batch = config->training.micro_batch_size,
+        .seq = config->training.seq_length,
+        .act_dtype = p->build->act_dtype,
+        .low_precision = p->build->policy.enabled,
+        .recompute_full = config->activation_checkpoint.full,
+        .accumulates = config->gradient_accumulation_steps > 1,
+        .threads = p->build->exec.threads,
+    };
+    bytes.activations = oct_dsv3_activation_bytes(&p->build->hf, &pass);
     bytes.peak = bytes.master + bytes.moments + bytes.low_precision + bytes.high_precision +
                  bytes.gradients + bytes.staging + bytes.unsharded + bytes.panels +
                  bytes.activations;

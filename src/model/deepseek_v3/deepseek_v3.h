@@ -71,11 +71,19 @@ typedef struct oct_dsv3_size {
 } oct_dsv3_size;
 oct_dsv3_size oct_dsv3_size_of(const oct_hf_config *hf, int64_t seq_length);
 
-/* Bytes of one training pass over batch x seq tokens: what run->step and the scratch arena hold at
- * their fullest, from formulas. low_precision: inputs of the replaced modules are kept in 8 bits
- * besides. */
-int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf, int64_t batch, int64_t seq,
-                                  oct_dtype act_dtype, bool low_precision, bool recompute_full);
+/* What decides about the memory of a training pass. */
+typedef struct oct_dsv3_pass_shape {
+    int64_t batch, seq;
+    oct_dtype act_dtype;
+    bool low_precision; /* products on 8-bit operands, whose inputs are kept besides */
+    bool recompute_full;
+    bool accumulates; /* several micro-batches per step */
+    int threads;
+} oct_dsv3_pass_shape;
+
+/* Bytes that run->step and the scratch arena hold at their fullest, from formulas; within 10 % for
+ * an even enough routing. */
+int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf, const oct_dsv3_pass_shape *pass);
 
 /* --- one pass ------------------------------------------------------------------------------ */
 
