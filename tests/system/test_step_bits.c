@@ -7,7 +7,12 @@
 
 #include <cmocka.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "base/cpu.h"
+#include "base/threads.h"
 #include "train_fixture.h"
 
 static temp_dir files;
@@ -159,6 +164,34 @@ static void train__checkpoint_of_every_format__holds_fp32_state(void **state)
     }
 }
 
+/* --- FR-07 ------------------------------------------------------------------------------------ */
+
+#if defined(__x86_64__)
+/* Flush-to-zero and denormals-are-zero: never set, on no thread, before or after a step. */
+static void read_control_word(void *arg, int64_t index, int thread)
+{
+    (void)thread;
+    ((unsigned *)arg)[index] = _mm_getcsr();
+}
+
+static void train__after_steps__subnormals_are_still_there(void **state)
+{
+    (void)state;
+    enum { FLUSH_BITS = 0x8040, THREADS = 3 };
+    record *r = record_create();
+    train(&files, "subnormal", 2, NULL, WORDS("training.threads=3", "training.stop_at_step=2"), r);
+    assert_trained(r);
+    unsigned words[THREADS] = {0};
+    oct_parallel_for(THREADS, THREADS, read_control_word, words);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(words[i] & FLUSH_BITS, 0);
+    assert_int_equal(_mm_getcsr() & FLUSH_BITS, 0);
+    volatile float small = 1e-38f;
+    assert_true(small * 0.5f > 0.0f);
+    free(r);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +200,9 @@ int main(void)
         cmocka_unit_test(train__recompute_trace_and_saves__same_bits),
         cmocka_unit_test(train__formats__start_from_the_same_masters),
         cmocka_unit_test(train__checkpoint_of_every_format__holds_fp32_state),
+#if defined(__x86_64__)
+        cmocka_unit_test(train__after_steps__subnormals_are_still_there),
+#endif
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
