@@ -119,6 +119,17 @@ int oct_cli_integer(const char *command, const char *name, const char *text, lon
     return 0;
 }
 
+/* What could not be written was not done. */
+static int close_output(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    if (code != OCT_EXIT_OK)
+        return code; /* told already */
+    fprintf(stderr, "octet: cannot write to the standard output: %s\n", strerror(errno));
+    return OCT_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -135,7 +146,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return close_output(commands[i].run(argc - 1, argv + 1));
     fprintf(stderr, "octet: unknown command '%s', one of", argv[1]);
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);

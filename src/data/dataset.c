@@ -227,6 +227,11 @@ int64_t oct_dataset_files(const oct_dataset *dataset)
     return dataset->source_count;
 }
 
+const char *oct_dataset_tokenizer(const oct_dataset *dataset)
+{
+    return dataset->sources[0].shard.tokenizer;
+}
+
 int64_t oct_dataset_tokens(const oct_dataset *dataset)
 {
     return dataset->tokens;

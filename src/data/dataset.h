@@ -35,6 +35,10 @@ oct_status oct_dataset_open(const oct_dataset_spec *spec, oct_dataset **out,
 void oct_dataset_close(oct_dataset *dataset);
 
 int64_t oct_dataset_files(const oct_dataset *dataset);
+
+/* What made the ids: that of the token shards, or of the texts. Borrowed. */
+const char *oct_dataset_tokenizer(const oct_dataset *dataset);
+
 int64_t oct_dataset_tokens(const oct_dataset *dataset);
 
 /* Samples per epoch, (tokens - 1) / seq_length, rounded down: sample s is tokens

@@ -96,8 +96,22 @@ static oct_status continue_prompt(oct_build *build, const oct_generate_options *
     return OCT_OK;
 }
 
+static oct_status check_tokenizer(const oct_checkpoint *checkpoint, oct_arena *arena, oct_err *err)
+{
+    const char *tokenizer = NULL;
+    OCT_TRY(
+        oct_checkpoint_read_string(checkpoint, "train_state.tokenizer", arena, &tokenizer, err));
+    if (strcmp(tokenizer, "bytes") != 0)
+        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
+                        "cannot generate text: the model was trained on ids of the tokenizer '%s', "
+                        "'bytes' is required (train_state.tokenizer)",
+                        tokenizer);
+    return OCT_OK;
+}
+
 static oct_status load(oct_build *build, const oct_checkpoint *checkpoint, oct_err *err)
 {
+    OCT_TRY(check_tokenizer(checkpoint, &build->persist, err));
     OCT_TRY(oct_build_through(build, OCT_STAGE_MASTERS, err));
     oct_identity identity;
     OCT_TRY(oct_identity_make(build, NULL, &build->persist, &identity, err));
@@ -110,11 +124,6 @@ static oct_status load(oct_build *build, const oct_checkpoint *checkpoint, oct_e
 oct_status oct_generate(const oct_config *config, const oct_checkpoint *checkpoint,
                         const oct_generate_options *options, oct_err *err)
 {
-    if (strcmp(config->dataset.tokenizer, "bytes") != 0)
-        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                        "cannot generate text: found tokenizer '%s', 'bytes' is required "
-                        "(dataset.tokenizer)",
-                        config->dataset.tokenizer);
     oct_build build;
     oct_build_init(&build, config);
     oct_status status = load(&build, checkpoint, err);

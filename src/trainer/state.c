@@ -71,7 +71,7 @@ oct_status oct_identity_make(const oct_build *build, const oct_dataset *data, oc
     *out = (oct_identity){
         .format =
             build->policy.enabled ? build->policy.format->name : oct_dtype_name(build->act_dtype),
-        .tokenizer = data ? config->dataset.tokenizer : NULL,
+        .tokenizer = data ? oct_dataset_tokenizer(data) : NULL,
         .global_batch_size = config->training.global_batch_size,
         .micro_batch_size = config->training.micro_batch_size,
         .seq_length = config->training.seq_length,

@@ -94,12 +94,26 @@ static oct_status open_dataset(const trainer *t, const oct_string_list *paths, b
     return oct_dataset_open(&spec, out, err);
 }
 
+/* Ids of another tokenizer mean other text. */
+static oct_status open_validation(trainer *t, oct_err *err)
+{
+    OCT_TRY(open_dataset(t, &t->config->dataset.validation.path, false, &t->validation, err));
+    const char *required = oct_dataset_tokenizer(t->data);
+    const char *found = oct_dataset_tokenizer(t->validation);
+    if (strcmp(found, required) != 0)
+        return OCT_FAIL(err, OCT_E_DATA,
+                        "cannot validate on data of another tokenizer: found '%s', '%s' is "
+                        "required as in the training data (dataset.validation.path)",
+                        found, required);
+    return OCT_OK;
+}
+
 static oct_status open_data(trainer *t, oct_err *err)
 {
     const oct_config *config = t->config;
     OCT_TRY(open_dataset(t, &config->dataset.path, config->dataset.shuffle, &t->data, err));
     if (config->dataset.validation.path.count && config->dataset.validation.every)
-        OCT_TRY(open_dataset(t, &config->dataset.validation.path, false, &t->validation, err));
+        OCT_TRY(open_validation(t, err));
     const int64_t tokens = config->training.micro_batch_size * config->training.seq_length;
     void *memory = NULL;
     OCT_TRY(oct_arena_array(&t->memory, tokens, sizeof(int32_t), &memory, err));

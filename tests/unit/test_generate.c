@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "data/token_shard.h"
 #include "train_fixture.h"
 #include "trainer/generate.h"
 
@@ -139,17 +140,45 @@ static void generate__checkpoint_of_another_model__is_refused_by_field(void **st
     assert_int_equal(out.count, 0);
 }
 
-static void generate__other_tokenizer__is_refused(void **state)
+/* Ids of a token shard are no bytes, even where they are below 257. */
+static void generate__trained_on_another_tokenizer__is_refused(void **state)
 {
     (void)state;
-    text out;
+    uint32_t ids[200];
+    for (uint32_t i = 0; i < 200; i++)
+        ids[i] = i;
+    oct_token_shard_writer *writer = NULL;
     oct_err err = {0};
-    const oct_config right = config;
-    config.dataset.tokenizer = "sentencepiece";
+    text out;
+    assert_int_equal(oct_token_shard_create(temp_dir_name(&files, "words.bin"), 2, 257, "wordpiece",
+                                            &writer, &err),
+                     OCT_OK);
+    assert_int_equal(oct_token_shard_append(writer, ids, 200, &err), OCT_OK);
+    assert_int_equal(oct_token_shard_finish(writer, &err), OCT_OK);
+    record *r = record_create();
+    const char *shard = word("dataset.path=%s/words.bin", files.path);
+    train(&files, "words", 1, NULL, WORDS(shard, "training.stop_at_step=1"), r);
+    assert_trained(r);
+
+    oct_checkpoint *of_bytes = checkpoint;
+    if (oct_checkpoint_open(NULL, word("%s/words/checkpoints/step-1", files.path), OCT_VERIFY_CRC,
+                            NULL, NULL, &checkpoint, &err) != OCT_OK)
+        fail_msg("%s", err.msg);
     const oct_status status = generate("x", 5, 0.0, 0, &out, &err);
-    config = right;
+    oct_checkpoint_close(checkpoint);
+    checkpoint = of_bytes;
     assert_int_equal(status, OCT_E_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "'sentencepiece'"));
+    assert_non_null(strstr(err.msg, "'wordpiece'"));
+
+    /* Nor does such a run go on with text, or validate on it. */
+    train(&files, "words", 1, NULL, NULL, r);
+    assert_refused(r, OCT_E_CHECKPOINT, "wordpiece", "bytes", "train_state.tokenizer", NULL);
+    train(&files, "validated", 1, NULL,
+          WORDS(shard, word("dataset.validation.path=%s/text.txt", files.path),
+                "dataset.validation.every=1"),
+          r);
+    assert_refused(r, OCT_E_DATA, "'bytes'", "'wordpiece'", "dataset.validation.path", NULL);
+    free(r);
 }
 
 int main(void)
@@ -160,7 +189,7 @@ int main(void)
         cmocka_unit_test(generate__more_than_the_positions__stops_at_the_last),
         cmocka_unit_test(generate__empty_or_endless_prompt__is_refused),
         cmocka_unit_test(generate__checkpoint_of_another_model__is_refused_by_field),
-        cmocka_unit_test(generate__other_tokenizer__is_refused),
+        cmocka_unit_test(generate__trained_on_another_tokenizer__is_refused),
     };
     return cmocka_run_group_tests(tests, train_once, clean_up);
 }

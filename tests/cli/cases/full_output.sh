@@ -1,0 +1,3 @@
+# exit: 1
+# stderr: octet: cannot write to the standard output: *
+octet plan train.yaml --json >/dev/full
