@@ -10,7 +10,7 @@
 
 static const char name[] = "report";
 
-enum { MAX_RUNS = 8, PLOT_ROWS = 14, PLOT_COLUMNS = 64, TABLE_ROWS = 12 };
+enum { MAX_RUNS = 8, PLOT_ROWS = 14, PLOT_COLUMNS = 64, TABLE_ROWS = 12, GAP_WINDOW = 20 };
 static const char marks[MAX_RUNS] = {'*', 'o', '+', 'x', '#', '@', '%', '&'};
 
 /* Loss over steps; where curves fall on one cell they take turns from column to column. */
@@ -86,8 +86,11 @@ static void print_summary(const oct_curve *curves, int count, oct_arena *arena)
                base > 0.0 ? rate / base : 0.0, 1e-6 * (double)curves[r].peak_memory_bytes);
         int64_t step = -1;
         if (r > 0) {
-            const double gap = oct_curve_largest_gap(&curves[r], &curves[0], &step);
+            const double gap = oct_curve_largest_gap(&curves[r], &curves[0], 1, &step);
             printf("  %.2f %% at step %lld", 100.0 * gap, (long long)step);
+            const double smooth = oct_curve_largest_gap(&curves[r], &curves[0], GAP_WINDOW, &step);
+            if (step >= 0)
+                printf(", %.2f %% over %d steps", 100.0 * smooth, GAP_WINDOW);
         }
         if (curves[r].skipped)
             printf("  (%lld skipped)", (long long)curves[r].skipped);

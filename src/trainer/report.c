@@ -117,21 +117,29 @@ double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, o
     return rates[count / 2];
 }
 
-double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t *step)
+double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t window, int64_t *step)
 {
-    double largest = -1.0;
+    double largest = -1.0, sum_a = 0.0, sum_b = 0.0;
+    int64_t length = 0; /* steps in the window so far */
     *step = -1;
     for (int64_t i = 0, j = 0; i < a->count && j < b->count;) {
-        if (a->points[i].step != b->points[j].step) {
+        if (a->points[i].step != b->points[j].step) { /* a hole: the window starts anew */
+            length = 0;
+            sum_a = sum_b = 0.0;
             if (a->points[i].step < b->points[j].step)
                 i++;
             else
                 j++;
             continue;
         }
-        const double gap = fabs(a->points[i].loss - b->points[j].loss) / fabs(b->points[j].loss);
-        if (gap > largest) {
-            largest = gap;
+        sum_a += a->points[i].loss;
+        sum_b += b->points[j].loss;
+        if (++length > window) {
+            sum_a -= a->points[i - window].loss;
+            sum_b -= b->points[j - window].loss;
+        }
+        if (length >= window && fabs(sum_a - sum_b) / fabs(sum_b) > largest) {
+            largest = fabs(sum_a - sum_b) / fabs(sum_b);
             *step = a->points[i].step;
         }
         i++;

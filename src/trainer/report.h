@@ -33,8 +33,9 @@ oct_status oct_curve_read(const char *run_dir, oct_arena *arena, oct_curve *out,
 /* Median tokens per second over all steps but the first tenth (warm-up). 0 without steps. */
 double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, oct_err *err);
 
-/* Largest |a - b| / |b| over the steps that both have; *step is where. -1 if there is none. */
-double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t *step);
+/* Largest |mean a - mean b| / |mean b| over windows of `window` consecutive steps that both have
+ * (window 1: single steps); *step is where the window ends. -1 if there is none. */
+double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t window, int64_t *step);
 
 /* Mean loss of the last tenth of the steps. */
 double oct_curve_final_loss(const oct_curve *curve);
