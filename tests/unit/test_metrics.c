@@ -248,10 +248,10 @@ static void curve__gap_rate_and_final_loss__are_those_of_the_points(void **state
     oct_arena_init(&arena, "test");
     assert_true(oct_curve_tokens_per_second(&first, &arena, &err) == 200.0);
     assert_true(oct_curve_final_loss(&first) == 2.0);
-    assert_true(fabs(oct_curve_largest_gap(&first, &second, &step) - 0.75) < 1e-12);
+    assert_true(fabs(oct_curve_largest_gap(&first, &second, 1, &step) - 0.75) < 1e-12);
     assert_int_equal(step, 28);
     const oct_curve none = curve_of(b, 0);
-    assert_true(oct_curve_largest_gap(&first, &none, &step) == -1.0);
+    assert_true(oct_curve_largest_gap(&first, &none, 1, &step) == -1.0);
     assert_true(isnan(oct_curve_final_loss(&none)));
     assert_true(oct_curve_tokens_per_second(&none, &arena, &err) == 0.0);
     oct_arena_release(&arena);
