@@ -134,6 +134,46 @@ static void train__four_identical_micro_batches__give_the_gradient_of_one(void *
                                             : "fsdp_config.reshard_after_forward=true");
 }
 
+/* The trainer's gradient is that of the mean over the tokens: dlogits / N, nothing else. */
+static void train__first_step__gradient_is_that_of_the_mean_loss(void **state)
+{
+    (void)state;
+    const char *const *words = WORDS(word("dataset.path=%s/repeated.txt", files.path),
+                                     "dataset.shuffle=false", "training.stop_at_step=1",
+                                     "training.micro_batch_size=1", "training.global_batch_size=1");
+    gradients *trained = calloc(1, sizeof *trained);
+    assert_non_null(trained);
+    record *r = run_with("mean", 1, words, trained);
+
+    oct_arena arena;
+    oct_arena_init(&arena, "test configuration");
+    oct_config config;
+    load_config(&files, 1, words, &arena, &config);
+    oct_build build;
+    oct_err err = {0};
+    oct_build_init(&build, &config);
+    if (oct_build_through(&build, OCT_STAGE_MASTERS, &err) != OCT_OK)
+        fail_msg("%s", err.msg);
+    static const char sample[] = "the same thirty-two bytes again\nt";
+    int32_t ids[SEQ + 1];
+    for (int i = 0; i <= SEQ; i++)
+        ids[i] = (unsigned char)sample[i];
+    const oct_batch batch = {.ids = ids, .targets = ids + 1, .batch = 1, .seq = SEQ};
+    const oct_run run = oct_build_run(&build, true);
+    double loss = 0.0;
+    if (oct_dsv3_forward_backward(build.model, &run, &batch, 1.0f / SEQ, false, &loss, &err) !=
+        OCT_OK)
+        fail_msg("%s", err.msg);
+    assert_same_double(r->rows[0].loss, loss / SEQ);
+    for (int64_t p = 0; p < build.tree.param_count; p++)
+        assert_memory_equal(build.tree.params[p]->grad, trained->values + trained->param_begin[p],
+                            (size_t)oct_param_numel(build.tree.params[p]) * sizeof(float));
+    oct_build_release(&build);
+    oct_arena_release(&arena);
+    free(trained);
+    free(r);
+}
+
 /* --- FR-22 on one rank ------------------------------------------------------------------------ */
 
 static void assert_close(const gradients *a, const gradients *b, double relative)
@@ -185,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train__four_identical_micro_batches__give_the_gradient_of_one),
+        cmocka_unit_test(train__first_step__gradient_is_that_of_the_mean_loss),
         cmocka_unit_test(train__8_sequences_split_in_any_way__same_loss_and_gradient),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
