@@ -113,8 +113,9 @@ oct_status oct_arena_array(oct_arena *arena, int64_t count, size_t size, void **
 {
     size_t bytes = 0;
     if (count < 0 || !oct_size_mul((size_t)count, size, &bytes))
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for arena '%s': %lld items of %zu bytes",
-                        arena->name, (long long)count, size);
+        return OCT_FAIL(err, OCT_E_NOMEM,
+                        "cannot get memory for arena '%s': %lld items of %zu bytes", arena->name,
+                        (long long)count, size);
     return oct_arena_alloc(arena, bytes, out, err);
 }
 

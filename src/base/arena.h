@@ -17,8 +17,8 @@ typedef struct oct_arena {
     const char *name;       /* "persist", "step", "scratch", ...; static string */
     oct_arena_block *first; /* chain, newest last */
     oct_arena_block *current;
-    size_t used_bytes; /* live bytes over all blocks */
-    size_t peak_bytes; /* largest used_bytes since init */
+    size_t used_bytes;   /* live bytes over all blocks */
+    size_t peak_bytes;   /* largest used_bytes since init */
     uint64_t heap_calls; /* how often the heap was asked: constant after the first step */
 } oct_arena;
 

@@ -38,15 +38,16 @@ oct_status oct_isa_choose(oct_isa *isa, oct_err *err)
         if (strcmp(word, oct_isa_name((oct_isa)level)) != 0)
             continue;
         if (level > (int)best)
-            return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                            "cannot use instruction set '%s': this CPU supports '%s' at most (OCTET_ISA)",
-                            word, oct_isa_name(best));
+            return OCT_FAIL(
+                err, OCT_E_UNSUPPORTED,
+                "cannot use instruction set '%s': this CPU supports '%s' at most (OCTET_ISA)", word,
+                oct_isa_name(best));
         *isa = (oct_isa)level;
         return OCT_OK;
     }
-    return OCT_FAIL(err, OCT_E_CONFIG,
-                    "unknown instruction set '%s': one of ref, avx2, avx512 is required (OCTET_ISA)",
-                    word);
+    return OCT_FAIL(
+        err, OCT_E_CONFIG,
+        "unknown instruction set '%s': one of ref, avx2, avx512 is required (OCTET_ISA)", word);
 }
 
 int oct_cpu_count(void)

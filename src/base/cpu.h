@@ -14,7 +14,8 @@ oct_isa oct_cpu_isa(void);
 const char *oct_isa_name(oct_isa isa);
 
 /* The level to use: oct_cpu_isa(), lowered by the environment variable OCTET_ISA = ref | avx2 |
- * avx512. Errors: OCT_E_CONFIG for another word, OCT_E_UNSUPPORTED for a level that the CPU lacks. */
+ * avx512. Errors: OCT_E_CONFIG for another word, OCT_E_UNSUPPORTED for a level that the CPU lacks.
+ */
 oct_status oct_isa_choose(oct_isa *isa, oct_err *err) OCT_MUST_CHECK;
 
 /* Cores that this process may run on; at least 1. */

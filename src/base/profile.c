@@ -5,8 +5,8 @@
 const char *oct_part_name(oct_part part)
 {
     static const char *const names[OCT_PART_COUNT] = {
-        "forward",        "backward",  "quantize",   "matmul", "attention", "all_gather",
-        "reduce_scatter", "optimizer", "checkpoint",
+        "forward",    "backward",       "quantize",  "matmul",     "attention",
+        "all_gather", "reduce_scatter", "optimizer", "checkpoint",
     };
     return names[part];
 }

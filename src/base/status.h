@@ -5,20 +5,20 @@
 /* Pinned: codes are never renumbered. 0 is success, every failure is negative. */
 typedef enum oct_status {
     OCT_OK = 0,
-    OCT_E_API = -1,         /* a caller broke the contract; state is unchanged */
-    OCT_E_NOMEM = -2,       /* memory could not be had */
-    OCT_E_IO = -3,          /* the operating system refused a file operation */
-    OCT_E_CORRUPT = -4,     /* a file is damaged or is not what it claims to be */
-    OCT_E_CONFIG = -5,      /* a configuration is wrong */
-    OCT_E_SHAPE = -6,       /* shapes, dtypes or layouts do not fit */
-    OCT_E_UNSUPPORTED = -7, /* legal, but not available here */
-    OCT_E_PLAN = -8,        /* a replacement rule does not hold */
-    OCT_E_NONFINITE = -9,   /* NaN or Inf where training cannot go on */
-    OCT_E_COMM = -10,       /* communication between ranks failed */
-    OCT_E_DATA = -11,       /* training data is wrong */
-    OCT_E_INTERRUPTED = -12,/* a signal asked to stop */
-    OCT_E_KERNEL = -13,     /* a kernel failed */
-    OCT_E_CHECKPOINT = -14  /* a checkpoint could not be saved, found or loaded */
+    OCT_E_API = -1,          /* a caller broke the contract; state is unchanged */
+    OCT_E_NOMEM = -2,        /* memory could not be had */
+    OCT_E_IO = -3,           /* the operating system refused a file operation */
+    OCT_E_CORRUPT = -4,      /* a file is damaged or is not what it claims to be */
+    OCT_E_CONFIG = -5,       /* a configuration is wrong */
+    OCT_E_SHAPE = -6,        /* shapes, dtypes or layouts do not fit */
+    OCT_E_UNSUPPORTED = -7,  /* legal, but not available here */
+    OCT_E_PLAN = -8,         /* a replacement rule does not hold */
+    OCT_E_NONFINITE = -9,    /* NaN or Inf where training cannot go on */
+    OCT_E_COMM = -10,        /* communication between ranks failed */
+    OCT_E_DATA = -11,        /* training data is wrong */
+    OCT_E_INTERRUPTED = -12, /* a signal asked to stop */
+    OCT_E_KERNEL = -13,      /* a kernel failed */
+    OCT_E_CHECKPOINT = -14   /* a checkpoint could not be saved, found or loaded */
 } oct_status;
 
 /* The first failure wins: `msg` says what failed, what was found and what is required, and names

@@ -72,8 +72,7 @@ void oct_trace_file_sink(void *arg, const struct oct_trace *trace, const oct_tra
     static const char *const shape_keys[3] = {"shape", "right_shape", "output_shape"};
     FILE *stream = ((oct_trace_file *)arg)->stream;
     fprintf(stream, "{\"schema\":1,\"event\":\"%s\",\"step\":%lld,\"micro_step\":%lld",
-            oct_trace_kind_name(event->kind), (long long)trace->step,
-            (long long)trace->micro_step);
+            oct_trace_kind_name(event->kind), (long long)trace->step, (long long)trace->micro_step);
     put_string(stream, "fqn", event->fqn);
     put_string(stream, "role", event->role);
     put_string(stream, "phase", event->phase);

@@ -22,7 +22,8 @@ typedef struct oct_kernels {
 void oct_kernels_init(oct_kernels *kernels, oct_isa isa);
 
 /* What every driver function gets: the tables, a thread count and working memory. A driver rewinds
- * `scratch` to where it found it before it returns. Not thread-safe: one exec per calling thread. */
+ * `scratch` to where it found it before it returns. Not thread-safe: one exec per calling thread.
+ */
 struct oct_exec {
     const oct_kernels *kernels;
     int threads; /* >= 1 */

@@ -23,8 +23,8 @@ size_t oct_dtype_bytes(oct_dtype dtype)
 
 const char *oct_dtype_name(oct_dtype dtype)
 {
-    static const char *const names[] = {"float32", "bfloat16", "float8_e4m3fn", "float8_e8m0fnu",
-                                        "hifloat8", "uint8", "int32", "int64"};
+    static const char *const names[] = {"float32",  "bfloat16", "float8_e4m3fn", "float8_e8m0fnu",
+                                        "hifloat8", "uint8",    "int32",         "int64"};
     return names[dtype];
 }
 
@@ -65,8 +65,8 @@ oct_status oct_tensor_new_2d(oct_arena *arena, oct_dtype dtype, int64_t rows, in
     size_t bytes = 0;
     if (rows < 0 || cols < 0 || !oct_size_mul((size_t)rows, (size_t)cols, &bytes) ||
         !oct_size_mul(bytes, oct_dtype_bytes(dtype), &bytes))
-        return OCT_FAIL(err, OCT_E_SHAPE, "cannot make a tensor of %lld x %lld %s",
-                        (long long)rows, (long long)cols, oct_dtype_name(dtype));
+        return OCT_FAIL(err, OCT_E_SHAPE, "cannot make a tensor of %lld x %lld %s", (long long)rows,
+                        (long long)cols, oct_dtype_name(dtype));
     void *data = NULL;
     OCT_TRY(oct_arena_alloc(arena, bytes, &data, err));
     *out = oct_tensor_2d(data, dtype, rows, cols);
