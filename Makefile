@@ -1,7 +1,7 @@
 # A thin front for CMake: every target installs what it needs and builds first.
 #   make demo       train a small model on real text in BF16, MXFP8 and HiF8 and show the result
 #   make check      the tests (under 12 minutes on two cores)
-#   make check-all  the long form: sanitizers, clang, full matrices
+#   make check-all  the long form: sanitizers, clang, portable kernels
 JOBS ?= $(shell nproc)
 PRESET ?= release
 BUILD := build/$(PRESET)

@@ -168,9 +168,9 @@ static oct_status append_meaning(oct_text_buffer *text, const oct_key *key, oct_
 
 static const char yaml_head[] =
     "# Every key of a YAML configuration with its default; a required key is a comment. Made from\n"
-    "# src/config/schema.c by `OCTET_UPDATE=1 ctest -R test_schema`; do not edit. How files are "
-    "read\n"
-    "# and merged: docs/config.md.\n"
+    "# src/config/schema.c by `OCTET_UPDATE=1 ctest --test-dir build/release -R test_schema`; do "
+    "not\n"
+    "# edit. How files are read and merged: docs/config.md.\n"
     "#\n"
     "# base: FILE reads another file first; FILE is relative to the folder of this one.\n";
 
@@ -212,9 +212,9 @@ oct_status oct_config_reference_yaml(oct_arena *arena, char **text, oct_err *err
 static const char markdown_head[] =
     "# Configuration\n"
     "\n"
-    "Made from `src/config/schema.c` by `OCTET_UPDATE=1 ctest -R test_schema`; do not edit. The "
-    "same\n"
-    "keys as a YAML file are in `configs/reference.yaml`.\n"
+    "Made from `src/config/schema.c` by `OCTET_UPDATE=1 ctest --test-dir build/release -R "
+    "test_schema`;\n"
+    "do not edit. The same keys as a YAML file are in `configs/reference.yaml`.\n"
     "\n"
     "`octet train CONFIG... [key.path=value ...]` reads the files from left to right and then the\n"
     "words. What comes later wins: maps merge key by key, lists and scalars replace. `base: FILE` "

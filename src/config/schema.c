@@ -335,7 +335,8 @@ static const oct_key config_keys[] = {
      .type = OCT_KEY_BOOL,
      .offset = AT(fsdp.reshard_after_forward),
      .fallback = "true",
-     .help = "frees gathered parameters after the forward pass and gathers again in the backward"},
+     .help = "frees gathered parameters after the forward pass and gathers again in the backward; "
+             "one rank gathers nothing"},
     {.path = "fsdp_config.comm_fusion",
      .type = OCT_KEY_BOOL,
      .offset = AT(fsdp.comm_fusion),
@@ -359,7 +360,8 @@ static const oct_key config_keys[] = {
      .type = OCT_KEY_BOOL,
      .offset = AT(fsdp.narrow_backward_gather),
      .fallback = "false",
-     .help = "gathers in the backward pass only the orientation that it reads"},
+     .help = "gathers in the backward pass only the orientation that it reads; one rank gathers "
+             "nothing"},
 
     {.path = "gradient_checkpointing.activation_checkpoint",
      .type = OCT_KEY_WORD_BOOL,
