@@ -10,13 +10,14 @@
 static const char name[] = "bench";
 
 static const struct {
-    const char *name;
+    const char *name, *measures;
     oct_status (*run)(oct_bench *bench, oct_err *err);
 } benches[] = {
-    {"gemm", oct_bench_gemm},
-    {"layer", oct_bench_layer},
-    {"quantize", oct_bench_quantize},
-    {"step", oct_bench_step},
+    {"gemm", "y = x W^T; 8-bit operands quantized and weights packed beforehand", oct_bench_gemm},
+    {"layer", "fprop, dgrad and wgrad with all but the weight quantized and packed in them",
+     oct_bench_layer},
+    {"quantize", "BF16 to 8 bits; input elements", oct_bench_quantize},
+    {"step", "whole training steps on random ids", oct_bench_step},
 };
 
 int oct_command_bench(int argc, char **argv)
@@ -57,8 +58,9 @@ int oct_command_bench(int argc, char **argv)
         oct_err err = {0};
         oct_status status = oct_bench_open(&options, &bench, &err);
         if (status == OCT_OK && !options.json)
-            printf("kernels: %s, %d threads, medians of %d turns\n",
-                   oct_isa_name(bench.kernels.isa), options.threads, options.turns);
+            printf("%s\nkernels: %s, %d threads by %s, medians of %d turns\n", benches[b].measures,
+                   oct_isa_name(bench.kernels.isa), options.threads,
+                   options.threads == 1 ? "CPU time" : "the clock", options.turns);
         if (status == OCT_OK)
             status = benches[b].run(&bench, &err);
         oct_bench_close(&bench);

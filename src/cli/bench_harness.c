@@ -63,6 +63,12 @@ typedef struct case_result {
     double scale;
 } case_result;
 
+/* Formats go by their short names here: "mxfp8" of "mxfp8_e4m3". */
+static int short_length(const char *format)
+{
+    return (int)strcspn(format, "_");
+}
+
 /* Rate over that of the first variant for which `is_base` holds; 0 if there is none. */
 static double ratio_to(const case_result *result, int v, const char *format, const char *peer)
 {
@@ -93,13 +99,18 @@ static oct_status print_json(const oct_bench *bench, const case_result *result, 
     oct_status status = OCT_OK;
     for (int v = 0; v < result->count && status == OCT_OK; v++) {
         const oct_bench_variant *variant = &result->variants[v];
+        if (variant->peer) /* it shows in the ratios of the formats */
+            continue;
+        char format[32];
+        (void)snprintf(format, sizeof format, "%.*s", short_length(variant->format),
+                       variant->format);
         const double to_bf16 = ratio_to(result, v, "bf16", NULL);
         oct_json_clear(&json);
         oct_json_object(&json, NULL);
         oct_json_int(&json, "schema", 1);
         oct_json_string(&json, "bench", result->name);
         oct_json_string(&json, "case", result->case_name);
-        oct_json_string(&json, "format", variant->peer ? variant->peer : variant->format);
+        oct_json_string(&json, "format", format);
         oct_json_int(&json, "threads", bench->options->threads);
         oct_json_double(&json, "value", result->measurements[v].median / result->scale);
         oct_json_string(&json, "unit", result->unit);
@@ -123,8 +134,9 @@ static void print_text(const case_result *result)
 {
     for (int v = 0; v < result->count; v++) {
         const oct_bench_variant *variant = &result->variants[v];
-        printf("%-9s %-22s %-12s %10.1f %-9s spread %4.0f %%", result->name, result->case_name,
-               variant->peer ? variant->peer : variant->format,
+        const char *format = variant->peer ? variant->peer : variant->format;
+        printf("%-9s %-22s %-12.*s %10.1f %-9s spread %4.0f %%", result->name, result->case_name,
+               variant->peer ? (int)strlen(format) : short_length(format), format,
                result->measurements[v].median / result->scale, result->unit,
                100.0 * result->measurements[v].spread);
         const double to_bf16 = ratio_to(result, v, "bf16", NULL);

@@ -40,15 +40,15 @@ void oct_bench_close(oct_bench *bench);
 
 /* One thing to measure. `run` does `work` units of it. */
 typedef struct oct_bench_variant {
-    const char *format; /* bf16, mxfp8, hif8 */
+    const char *format; /* "bf16" or the name of a format, printed up to its first '_' */
     const char *peer;   /* NULL, or the name of a peer that others are compared with: memcpy */
     double work;
     oct_status (*run)(void *arg, oct_err *err);
     void *arg;
 } oct_bench_variant;
 
-/* Measures the variants of one case in turns and prints a row (or a JSON line) for each. value =
- * work per second / scale in `unit`. The variant of format bf16, if there is one, is the base of
+/* Measures the variants of one case in turns and prints a row (or, without the peers, a JSON
+ * line) for each. value = work per second / scale in `unit`. The variant of format bf16, if there is one, is the base of
  * ratio_to_bf16; a peer is reported in ratio_to_peer (rate over the peer's rate). */
 oct_status oct_bench_case(oct_bench *bench, const char *name, const char *case_name,
                           const oct_bench_variant *variants, int count, double scale,

@@ -2,4 +2,4 @@
 octet bench step train.yaml --threads 1 --turns 1 --json >rows
 json_check bench=step 'case=4x32 tokens' threads=1 unit=tokens/s 'value>0' 'ratio_to_bf16>0' \
     'spread=*' <rows
-[ "$(wc -l <rows)" = 3 ]
+[ "$(sed 's/.*"format": "\([^"]*\)".*/\1/' rows | tr '\n' ' ')" = 'bf16 mxfp8 hif8 ' ]
