@@ -221,11 +221,80 @@ static void train__8_sequences_split_in_any_way__same_loss_and_gradient(void **s
     free(split);
 }
 
+/* --- the global order of the sum -------------------------------------------------------------- */
+
+/* What the order of the sum is checked with: the data of the run, once more. */
+typedef struct refold {
+    oct_dataset *data;
+    int checked;
+} refold;
+
+/* Gradients of the step's four micro-batches of one sequence, folded in the given order. */
+static uint64_t fold_again(oct_build *build, oct_dataset *data, int64_t first, int64_t stride)
+{
+    int32_t ids[SEQ], targets[SEQ];
+    oct_err err = {0};
+    const oct_run run = oct_build_run(build, true);
+    oct_optimizer_zero_grad(build->optimizer);
+    for (int64_t m = first; m >= 0 && m < 4; m += stride) {
+        double loss = 0.0;
+        const oct_batch batch = {.ids = ids, .targets = targets, .batch = 1, .seq = SEQ};
+        if (oct_dataset_fill(data, m, ids, targets, &err) != OCT_OK ||
+            oct_dsv3_forward_backward(build->model, &run, &batch, 1.0f / (4 * SEQ), false, &loss,
+                                      &err) != OCT_OK)
+            fail_msg("%s", err.msg);
+        oct_build_settle(build);
+        for (int64_t p = 0; p < build->tree.param_count; p++)
+            build->tree.params[p]->grad_started = true;
+    }
+    return hash_gradients(build);
+}
+
+static void check_order(record *r, oct_build *build)
+{
+    refold *again = r->arg;
+    if (r->attempts > 0)
+        return;
+    const uint64_t found = hash_gradients(build);
+    assert_true(fold_again(build, again->data, 3, -1) != found);
+    assert_true(fold_again(build, again->data, 0, 1) == found);
+    again->checked++;
+}
+
+/* FP32 addition is not associative: the micro-batches of a step are samples 0, 1, 2, 3
+ * of it, added in this order. */
+static void train__micro_batches__are_added_in_the_order_of_the_samples(void **state)
+{
+    (void)state;
+    const char *const path = word("%s/text.txt", files.path);
+    for (int format = 0; format < FORMATS; format++) {
+        refold again = {0};
+        record *r = record_create();
+        const oct_dataset_spec spec = {.paths = &path,
+                                       .path_count = 1,
+                                       .tokenizer = "bytes",
+                                       .seq_length = SEQ,
+                                       .vocab_size = 257,
+                                       .seed = 2026,
+                                       .shuffle = true};
+        assert_int_equal(oct_dataset_open(&spec, &again.data, &r->err), OCT_OK);
+        r->gradients = check_order;
+        r->arg = &again;
+        train(&files, word("order-%d", format), format, NULL,
+              WORDS("training.micro_batch_size=1", "training.stop_at_step=1"), r);
+        assert_trained(r);
+        assert_int_equal(again.checked, 1);
+        oct_dataset_close(again.data);
+        free(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train__four_identical_micro_batches__give_the_gradient_of_one),
         cmocka_unit_test(train__first_step__gradient_is_that_of_the_mean_loss),
+        cmocka_unit_test(train__micro_batches__are_added_in_the_order_of_the_samples),
         cmocka_unit_test(train__8_sequences_split_in_any_way__same_loss_and_gradient),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
