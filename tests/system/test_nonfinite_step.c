@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <signal.h>
+
 #include "base/file.h"
 #include "train_fixture.h"
 
@@ -166,6 +168,36 @@ static void train__skips_with_good_steps_between__go_on(void **state)
     free(r);
 }
 
+static void end_at_first_skip(record *r, oct_build *build)
+{
+    (void)build;
+    if (r->attempts == 3)
+        assert_int_equal(raise(SIGTERM), 0);
+}
+
+/* A signal between skips saves the place in the data and how many skips there were in a row. */
+static void train__ended_and_resumed_between_skips__goes_on_counting(void **state)
+{
+    (void)state;
+    record *r = record_create();
+    const char *const *words = WORDS("training.max_consecutive_skips=2");
+    arm(3);
+    r->stepped = end_at_first_skip;
+    train(&files, "count", 1, NULL, words, r);
+    assert_trained(r);
+    assert_int_equal(r->result.signal, SIGTERM);
+    assert_int_equal(r->saved_step, 2);
+    r->stepped = NULL;
+    oct_fault_disarm_all();
+    arm(1);
+    train(&files, "count", 1, NULL, words, r);
+    assert_refused(r, OCT_E_NONFINITE, "2 steps in a row", NULL);
+    assert_int_equal(r->row_count, 1);
+    assert_int_equal(r->rows[0].attempt, 4);
+    assert_int_equal(r->result.state.samples, 16);
+    free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +206,7 @@ int main(void)
         cmocka_unit_test_teardown(train__resumed_after_a_skip__gives_the_same_bits, disarm),
         cmocka_unit_test_teardown(train__too_many_skips_in_a_row__stops_and_saves_nothing, disarm),
         cmocka_unit_test_teardown(train__skips_with_good_steps_between__go_on, disarm),
+        cmocka_unit_test_teardown(train__ended_and_resumed_between_skips__goes_on_counting, disarm),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }
