@@ -96,6 +96,8 @@ static void print_summary(const oct_curve *curves, int count, oct_arena *arena)
             printf("  (%lld skipped)", (long long)curves[r].skipped);
         putchar('\n');
     }
+    printf("(losses in nats per token; final loss: mean of the last tenth of the steps; tokens/s: "
+           "median)\n");
 }
 
 /* The loss of the best model without context, to read the final losses against. */
@@ -103,7 +105,9 @@ static oct_status print_entropy(const char *run_dir, oct_arena *arena, oct_err *
 {
     double nats = 0.0;
     OCT_TRY(oct_curve_unigram_entropy(run_dir, arena, &nats, err));
-    printf("\nentropy of the token frequencies of the text: %.4f nats per token\n", nats);
+    printf("\nentropy of the token frequencies of the text: %.4f nats per token, the loss of a "
+           "model that ignores context\n",
+           nats);
     return OCT_OK;
 }
 

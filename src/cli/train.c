@@ -18,7 +18,8 @@ typedef struct display {
     bool terminal;
     bool line_open;      /* a live line stands without its newline */
     oct_json json;       /* of one row, for logging.format: json */
-    double step_seconds; /* mean of the last steps, for the time left */
+    int64_t rows;        /* seen so far */
+    double step_seconds; /* mean of the last steps, for the time left; leaves out the first */
 } display;
 
 static void end_line(display *show)
@@ -76,9 +77,8 @@ static void on_row(void *arg, const oct_step_metrics *row, int64_t last_step)
         fflush(stdout);
         return;
     }
-    show->step_seconds = show->step_seconds > 0.0
-                             ? 0.9 * show->step_seconds + 0.1 * row->step_seconds
-                             : row->step_seconds;
+    show->step_seconds =
+        show->rows++ < 2 ? row->step_seconds : 0.9 * show->step_seconds + 0.1 * row->step_seconds;
     const bool last = row->step >= last_step;
     const bool due =
         row->step % show->config->logging.every == 0 || row->step == 1 || last || row->skipped;
