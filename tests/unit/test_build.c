@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "numeric/bf16.h"
 #include "train_fixture.h"
 #include "trainer/build.h"
 
@@ -120,6 +121,96 @@ static void refresh__every_weight__once(void **state)
     }
 }
 
+/* Initial weights are those of the seed. */
+static void build__another_seed__other_weights(void **state)
+{
+    (void)state;
+    uint64_t hashes[3];
+    for (int i = 0; i < 3; i++) {
+        oct_arena arena;
+        oct_arena_init(&arena, "test configuration");
+        oct_config config;
+        load_config(&files, 0, WORDS(word("seed=%d", 7 + i / 2)), &arena, &config);
+        oct_build build;
+        oct_err err = {0};
+        oct_build_init(&build, &config);
+        assert_int_equal(oct_build_through(&build, OCT_STAGE_MASTERS, &err), OCT_OK);
+        hashes[i] = hash_masters(&build);
+        oct_build_release(&build);
+        oct_arena_release(&arena);
+    }
+    assert_true(hashes[0] == hashes[1]);
+    assert_true(hashes[0] != hashes[2]);
+}
+
+/* Both dtypes come from their own keys. */
+static void build__dtypes__are_those_of_their_keys(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"bfloat16", "float32"};
+    static const oct_dtype dtypes[] = {OCT_DTYPE_BF16, OCT_DTYPE_F32};
+    for (int i = 0; i < 4; i++) {
+        oct_arena arena;
+        oct_arena_init(&arena, "test configuration");
+        oct_config config;
+        load_config(&files, 0,
+                    WORDS(word("model.torch_dtype=%s", names[i % 2]),
+                          word("training.reduce_dtype=%s", names[i / 2])),
+                    &arena, &config);
+        oct_build build;
+        oct_err err = {0};
+        oct_build_init(&build, &config);
+        assert_int_equal(oct_build_stage(&build, OCT_STAGE_POLICY, &err), OCT_OK);
+        assert_int_equal(build.act_dtype, dtypes[i % 2]);
+        assert_int_equal(build.reduce_dtype, dtypes[i / 2]);
+        assert_int_equal(oct_build_run(&build, true).reduce_dtype, dtypes[i / 2]);
+        oct_build_release(&build);
+        oct_arena_release(&arena);
+    }
+}
+
+/* Gradient accumulators do not touch; a refresh carries changed masters to the values computed
+ * with. */
+static void build__masters__gradients_apart_and_values_follow(void **state)
+{
+    (void)state;
+    oct_arena arena;
+    oct_arena_init(&arena, "test configuration");
+    oct_config config;
+    load_config(&files, 2, NULL, &arena, &config);
+    oct_build build;
+    oct_err err = {0};
+    int64_t refreshed = 0;
+    oct_build_init(&build, &config);
+    assert_int_equal(oct_build_through(&build, OCT_STAGE_MASTERS, &err), OCT_OK);
+    const uint64_t storage = hash_storage(&build);
+    int values = 0;
+    for (int64_t p = 0; p < build.tree.param_count; p++) {
+        const oct_param *param = build.tree.params[p];
+        assert_int_equal((uintptr_t)param->grad % 64, 0);
+        if (p > 0)
+            assert_true(param->grad >=
+                        build.tree.params[p - 1]->grad + oct_param_numel(build.tree.params[p - 1]));
+        float *master = build.optimizer->slots[p].master;
+        for (int64_t i = 0; i < oct_param_numel(param); i++)
+            master[i] = 1.5f * master[i] + 0.25f;
+    }
+    assert_int_equal(oct_build_refresh(&build, &refreshed, &err), OCT_OK);
+    for (int64_t p = 0; p < build.tree.param_count; p++) {
+        const oct_param *param = build.tree.params[p];
+        if (param->storage || param->value.dtype != OCT_DTYPE_BF16)
+            continue;
+        const uint16_t *value = param->value.data;
+        for (int64_t i = 0; i < oct_param_numel(param); i++)
+            assert_int_equal(value[i], oct_bf16_from_f32(build.optimizer->slots[p].master[i]));
+        values++;
+    }
+    assert_true(values > 5);
+    assert_true(hash_storage(&build) != storage);
+    oct_build_release(&build);
+    oct_arena_release(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +218,9 @@ int main(void)
         cmocka_unit_test(build__released_after_any_stage__leaves_nothing),
         cmocka_unit_test(finalize__without_initial_values__names_the_weight),
         cmocka_unit_test(refresh__every_weight__once),
+        cmocka_unit_test(build__another_seed__other_weights),
+        cmocka_unit_test(build__dtypes__are_those_of_their_keys),
+        cmocka_unit_test(build__masters__gradients_apart_and_values_follow),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

@@ -757,6 +757,99 @@ static void forward_backward__wrong_batches__refused_by_name(void **state)
     fixture_free(f);
 }
 
+/* --- latent norms --- */
+
+static oct_param *param_named(fixture *f, const char *fqn)
+{
+    for (int64_t p = 0; p < f->tree.param_count; p++)
+        if (!strcmp(f->tree.params[p]->fqn, fqn))
+            return f->tree.params[p];
+    fail_msg("no parameter %s", fqn);
+    return NULL;
+}
+
+/* Gradient of `up`, with the first `rows` rows of `down` four times as large if `scaled`. */
+static float *gradient_behind_norm(const char *down, const char *up, int64_t rows, bool scaled,
+                                   int64_t *count)
+{
+    sample s;
+    sample_fill(&s, ROWS, LENGTH, 3);
+    fixture *f = model_with("{\"rms_norm_eps\": 0.5}", highest_isa(), 1, "fp32");
+    const oct_param *weight = param_named(f, down);
+    for (int64_t i = 0; scaled && i < rows * oct_param_cols(weight); i++)
+        weight->init[i] *= 4.0f;
+    fixture_refresh(f);
+    fixture_train(f, &s.batch, 1.0f / 37.0f, false);
+    const oct_param *behind = param_named(f, up);
+    *count = oct_param_numel(behind);
+    float *copy = malloc((size_t)*count * sizeof *copy);
+    assert_non_null(copy);
+    memcpy(copy, behind->grad, (size_t)*count * sizeof *copy);
+    fixture_free(f);
+    return copy;
+}
+
+/* The norms of the latents have an epsilon of 1e-6 whatever rms_norm_eps is: what stands behind
+ * them does not feel the size of what comes in. */
+static void latent_norms__large_rms_norm_eps__do_not_use_it(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"model.layers.0.self_attn.q_a_proj.weight", "model.layers.0.self_attn.q_b_proj.weight"},
+        {"model.layers.1.self_attn.kv_a_proj_with_mqa.weight",
+         "model.layers.1.self_attn.kv_b_proj.weight"},
+    };
+    for (int i = 0; i < 2; i++) {
+        int64_t count = 0;
+        float *plain = gradient_behind_norm(pairs[i][0], pairs[i][1], 32, false, &count);
+        float *scaled = gradient_behind_norm(pairs[i][0], pairs[i][1], 32, true, &count);
+        double size = 0.0, apart = 0.0;
+        for (int64_t k = 0; k < count; k++) {
+            size += fabs((double)plain[k]);
+            apart += fabs((double)plain[k] - (double)scaled[k]);
+        }
+        if (!(size > 0.0 && apart < 1e-3 * size))
+            fail_msg("%s: gradients are %g apart of %g", pairs[i][1], apart, size);
+        free(plain);
+        free(scaled);
+    }
+}
+
+/* Largest magnitude of what each layer adds to the residual. */
+typedef struct residual {
+    float before[TOKENS * 64];
+    double largest;
+} residual;
+
+static void follow_residual(void *arg, int64_t layer, const oct_tensor *h)
+{
+    residual *r = arg;
+    const float *now = h->data;
+    assert_int_equal(oct_tensor_numel(h), TOKENS * 64);
+    for (int64_t i = 0; i < TOKENS * 64; i++) {
+        if (layer > 0)
+            r->largest = fmax(r->largest, fabs((double)now[i] - (double)r->before[i]));
+        r->before[i] = now[i];
+    }
+}
+
+/* All other norms have it: with a huge one nothing comes through them, and every token is as likely
+ * as any other. */
+static void norms__huge_rms_norm_eps__silence_the_model(void **state)
+{
+    (void)state;
+    residual seen = {.largest = 0.0};
+    const oct_dsv3_observer observer = {.arg = &seen, .hidden = follow_residual};
+    sample s;
+    sample_fill(&s, ROWS, LENGTH, 3);
+    fixture *f = model_with("{\"rms_norm_eps\": 1e24}", highest_isa(), 1, "fp32");
+    oct_dsv3_observe(f->model, &observer);
+    const double loss = fixture_train(f, &s.batch, 1.0f / 37.0f, false) / (ROWS * (LENGTH - 1));
+    assert_true(seen.largest < 1e-4);
+    assert_true(fabs(loss - log(VOCAB)) < 1e-4);
+    fixture_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -780,6 +873,8 @@ int main(void)
         cmocka_unit_test(forward_backward__failure_anywhere__leaks_nothing_and_can_be_repeated),
         cmocka_unit_test(forward_backward__after_the_first_step__no_heap_call),
         cmocka_unit_test(forward_backward__wrong_batches__refused_by_name),
+        cmocka_unit_test(latent_norms__large_rms_norm_eps__do_not_use_it),
+        cmocka_unit_test(norms__huge_rms_norm_eps__silence_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
