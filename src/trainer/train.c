@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/memory.h"
 #include "base/size.h"
 #include "optim/schedule.h"
+#include "trainer/plan_report.h"
 #include "trainer/run_dir.h"
 #include "trainer/signals.h"
 
@@ -123,6 +125,22 @@ static oct_status open_data(trainer *t, oct_err *err)
     return oct_identity_make(&t->build, t->data, &t->memory, &t->identity, err);
 }
 
+/* restore_from as a path: a checkpoint, or a folder of checkpoints. */
+static oct_status open_path(trainer *t, const char *path, oct_checkpoint_verify_level level,
+                            oct_checkpoint **out, oct_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    if (oct_checkpoint_step_of_name(slash ? slash + 1 : path) >= 0 || access(path, F_OK) != 0)
+        return oct_checkpoint_open(NULL, path, level, on_checkpoint_warning, t, out, err);
+    OCT_TRY(oct_checkpoint_open_latest(NULL, path, level, on_checkpoint_warning, t, out, err));
+    if (!*out)
+        return OCT_FAIL(err, OCT_E_CHECKPOINT,
+                        "cannot restore: no checkpoint in '%s', a checkpoint or a folder of "
+                        "checkpoints is required (checkpoint.restore_from)",
+                        path);
+    return OCT_OK;
+}
+
 /* The checkpoint to go on from, NULL for a fresh start; *with_moments as restore_optimizer says. */
 static oct_status find_checkpoint(trainer *t, oct_checkpoint **out, bool *with_moments,
                                   oct_err *err)
@@ -141,13 +159,8 @@ static oct_status find_checkpoint(trainer *t, oct_checkpoint **out, bool *with_m
         from && (strcmp(from, "latest") == 0 || oct_checkpoint_step_of_name(from) >= 0);
     if (!word && from && (from_is_word || count == 0)) {
         *with_moments = config->checkpoint.restore_optimizer;
-        if (!from_is_word) /* a path: a checkpoint, or a folder of checkpoints */
-            return oct_checkpoint_step_of_name(strrchr(from, '/') ? strrchr(from, '/') + 1
-                                                                  : from) >= 0 ||
-                           access(from, F_OK) != 0
-                       ? oct_checkpoint_open(NULL, from, level, on_checkpoint_warning, t, out, err)
-                       : oct_checkpoint_open_latest(NULL, from, level, on_checkpoint_warning, t,
-                                                    out, err);
+        if (!from_is_word)
+            return open_path(t, from, level, out, err);
         word = from;
     }
     if (word && strcmp(word, "none") == 0) {
@@ -262,6 +275,32 @@ static void describe(const trainer *t)
     tell(t, sink, "kernels: %s, %d threads", oct_isa_name(build->kernels.isa), build->exec.threads);
 }
 
+/* The system grants more memory than there is and kills the process when it is touched: what can
+ * be told from shapes is refused here. The first look bounds what the second one multiplies. */
+static oct_status check_memory(oct_build *build, oct_err *err)
+{
+    enum { STATE_BYTES = 16 }; /* of a parameter: master, two moments, gradient */
+    const oct_config *config = build->config;
+    const double limit = (double)oct_memory_limit();
+    double parameters = 0.0;
+    for (int64_t p = 0; p < build->tree.param_count; p++)
+        parameters += (double)oct_param_numel(build->tree.params[p]);
+    const double hidden = (double)config->training.micro_batch_size *
+                          (double)config->training.seq_length * (double)build->hf.hidden_size;
+    double needed = STATE_BYTES * parameters + (double)sizeof(float) * hidden;
+    if (needed <= limit) {
+        oct_plan_report report;
+        OCT_TRY(oct_plan_report_make(build, 1, &report, err));
+        needed = (double)report.bytes.peak;
+    }
+    if (needed > limit)
+        return OCT_FAIL(err, OCT_E_NOMEM,
+                        "out of memory: training needs %.4g GB, at most the %.4g GB of this "
+                        "machine are required (octet plan shows the parts)",
+                        1e-9 * needed, 1e-9 * limit);
+    return OCT_OK;
+}
+
 static oct_status set_up(trainer *t, oct_err *err)
 {
     const oct_config *config = t->config;
@@ -270,6 +309,7 @@ static oct_status set_up(trainer *t, oct_err *err)
     hash_text(config_text, t->config_hash);
     /* Everything that can be refused cheaply is refused before weights are made. */
     OCT_TRY(oct_build_through(&t->build, OCT_STAGE_PLAN, err));
+    OCT_TRY(check_memory(&t->build, err));
     OCT_TRY(open_data(t, err));
     OCT_TRY(oct_run_dir_open(t->options->run_dir, &t->dir, err));
     const oct_checkpoint_options checkpoints = {

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/size.h"
 #include "model/deepseek_v3/layout.h"
 
@@ -174,9 +175,28 @@ static oct_status add_modules(oct_dsv3 *model, oct_err *err)
     return OCT_OK;
 }
 
+/* Sizes of a configuration gone wrong end here, not in the killer of processes without memory. */
+static oct_status check_tree_memory(const oct_hf_config *hf, oct_err *err)
+{
+    enum { LAYER_BYTES = 8192 }; /* modules, parameters and names of a layer, roughly */
+    const double layers = (double)hf->num_hidden_layers;
+    const double needed = layers * (LAYER_BYTES + sizeof(int64_t) * (double)hf->n_routed_experts) +
+                          sizeof(float) * (double)hf->qk_rope_head_dim / 2.0;
+    const double limit = (double)oct_memory_limit() / 2.0;
+    if (needed > limit)
+        return OCT_FAIL(err, OCT_E_NOMEM,
+                        "out of memory: %lld layers of %lld experts need %.4g GB without their "
+                        "weights, at most %.4g GB are required (num_hidden_layers, "
+                        "n_routed_experts)",
+                        (long long)hf->num_hidden_layers, (long long)hf->n_routed_experts,
+                        1e-9 * needed, 1e-9 * limit);
+    return OCT_OK;
+}
+
 oct_status oct_dsv3_build(const oct_hf_config *hf, oct_module_tree *tree, oct_dsv3 **model,
                           oct_err *err)
 {
+    OCT_TRY(check_tree_memory(hf, err));
     oct_arena *arena = &tree->arena;
     const int64_t layers = hf->num_hidden_layers, experts = hf->n_routed_experts;
     oct_dsv3 *self = NULL;

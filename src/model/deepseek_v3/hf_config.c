@@ -11,7 +11,12 @@
 #include "base/nearest.h"
 #include "numeric/fmath.h"
 
-enum { MAX_PATH_BYTES = 4096, MAX_SIZE_FIELD = 1 << 30 };
+enum {
+    MAX_PATH_BYTES = 4096,
+    MAX_SIZE_FIELD = 1 << 30,
+    MAX_ROPE_DIM = 1 << 20,
+    MAX_LAYERS = 1 << 14
+};
 
 typedef enum field_kind { FIELD_INT, FIELD_NULLABLE_INT, FIELD_FLOAT, FIELD_BOOL } field_kind;
 
@@ -47,7 +52,8 @@ static const field fields[] = {
     INT(hidden_size, 1),
     INT(intermediate_size, 1),
     INT(moe_intermediate_size, 1),
-    INT(num_hidden_layers, 1),
+    {"num_hidden_layers", NULL, FIELD_INT, offsetof(oct_hf_config, num_hidden_layers), 1,
+     MAX_LAYERS, 0},
     INT(first_k_dense_replace, 0),
     INT(num_attention_heads, 1),
     {"num_key_value_heads", NULL, FIELD_NULLABLE_INT, offsetof(oct_hf_config, num_key_value_heads),
@@ -64,7 +70,8 @@ static const field fields[] = {
      MAX_SIZE_FIELD, 0},
     INT(kv_lora_rank, 1),
     INT(qk_nope_head_dim, 1),
-    INT(qk_rope_head_dim, 2),
+    {"qk_rope_head_dim", NULL, FIELD_INT, offsetof(oct_hf_config, qk_rope_head_dim), 2,
+     MAX_ROPE_DIM, 0},
     INT(v_head_dim, 1),
     INT(max_position_embeddings, 1),
     FLOAT(initializer_range, 0),
@@ -330,7 +337,9 @@ static oct_status read_rope(const source *from, const json_t *root, oct_hf_confi
     if (!type)
         type = json_object_get(rope, "type");
     if (!type || json_is_null(type))
-        return OCT_OK;
+        return json_object_get(rope, "factor")
+                   ? wrong(from, "rope_type", type, "'yarn' or 'default' where a factor is", err)
+                   : OCT_OK;
     const char *word = json_is_string(type) ? json_string_value(type) : "";
     if (!strcmp(word, "default"))
         return OCT_OK;
