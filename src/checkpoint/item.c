@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 void oct_item_list_init(oct_item_list *list)
 {
     *list = (oct_item_list){0};
@@ -133,37 +135,11 @@ oct_status oct_item_add_bool(oct_item_list *list, const char *group, const char 
     return OCT_OK;
 }
 
-/* Well-formed UTF-8 (RFC 3629): Python refuses anything else inside a str. */
-static bool is_utf8(const char *text)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    while (*c) {
-        const int more = *c < 0x80 ? 0 : *c < 0xc2 ? -1 : *c < 0xe0 ? 1 : *c < 0xf0 ? 2 : 3;
-        if (more < 0 || *c > 0xf4)
-            return false;
-        const unsigned char lead = *c++;
-        for (int i = 0; i < more; i++, c++) {
-            unsigned low = 0x80, high = 0xbf;
-            if (i == 0 && lead == 0xe0)
-                low = 0xa0;
-            if (i == 0 && lead == 0xed)
-                high = 0x9f;
-            if (i == 0 && lead == 0xf0)
-                low = 0x90;
-            if (i == 0 && lead == 0xf4)
-                high = 0x8f;
-            if (*c < low || *c > high)
-                return false;
-        }
-    }
-    return true;
-}
-
 oct_status oct_item_add_string(oct_item_list *list, const char *group, const char *name,
                                const char *value, oct_err *err)
 {
     oct_item *item = NULL;
-    if (!is_utf8(value))
+    if (!oct_utf8_is_valid(value))
         return OCT_FAIL(err, OCT_E_API, "cannot save '%s': no valid UTF-8, a string has to be",
                         name);
     OCT_TRY(add_object(list, group, name, OCT_ITEM_STRING, &item, err));

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "base/utf8.h"
 #include "data/file_io.h"
 
 /* The header, little endian: docs/spec/token-shard.md. */
@@ -73,6 +74,29 @@ static oct_status check_sizes(uint64_t tokens, int width, int64_t file_bytes, co
     return OCT_OK;
 }
 
+/* `id` fills its field of the header. */
+static oct_status check_tokenizer(const char *id, const char *path, oct_err *err)
+{
+    const size_t length = strnlen(id, OCT_TOKEN_SHARD_TOKENIZER_BYTES);
+    if (length < 1 || length == OCT_TOKEN_SHARD_TOKENIZER_BYTES)
+        return OCT_FAIL(
+            err, OCT_E_DATA,
+            "cannot read token shard: tokenizer id of %s bytes, 1 to %d are required (%s)",
+            length ? "80 or more" : "0", OCT_TOKEN_SHARD_TOKENIZER_BYTES - 1, path);
+    for (size_t i = length; i < OCT_TOKEN_SHARD_TOKENIZER_BYTES; i++)
+        if (id[i] != '\0')
+            return OCT_FAIL(err, OCT_E_DATA,
+                            "cannot read token shard: byte %zu of the tokenizer id is 0x%02x after "
+                            "its end, 0 is required (%s)",
+                            i, (unsigned)(unsigned char)id[i], path);
+    if (!oct_utf8_is_valid(id))
+        return OCT_FAIL(err, OCT_E_DATA,
+                        "cannot read token shard: the tokenizer id is not valid UTF-8, 1 to %d "
+                        "bytes of UTF-8 are required (%s)",
+                        OCT_TOKEN_SHARD_TOKENIZER_BYTES - 1, path);
+    return OCT_OK;
+}
+
 oct_status oct_token_shard_open(int fd, int64_t file_bytes, const char *path, oct_token_shard *out,
                                 oct_err *err)
 {
@@ -101,11 +125,7 @@ oct_status oct_token_shard_open(int fd, int64_t file_bytes, const char *path, oc
             "bytes per token (%s)",
             (unsigned long long)vocab, (unsigned long long)max_vocab, (unsigned long long)width,
             path);
-    if (header[AT_TOKENIZER] == '\0' || header[AT_RESERVED - 1] != '\0')
-        return OCT_FAIL(
-            err, OCT_E_DATA,
-            "cannot read token shard: tokenizer id of %s bytes, 1 to %d are required (%s)",
-            header[AT_TOKENIZER] ? "80 or more" : "0", OCT_TOKEN_SHARD_TOKENIZER_BYTES - 1, path);
+    OCT_TRY(check_tokenizer((const char *)header + AT_TOKENIZER, path, err));
     for (int i = AT_RESERVED; i < OCT_TOKEN_SHARD_HEADER_BYTES; i++)
         if (header[i] != 0)
             return OCT_FAIL(

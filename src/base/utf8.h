@@ -1,0 +1,10 @@
+/* Text from outside. */
+#ifndef OCT_BASE_UTF8_H
+#define OCT_BASE_UTF8_H
+
+#include <stdbool.h>
+
+/* Well-formed UTF-8 (RFC 3629): Python refuses anything else inside a str. */
+bool oct_utf8_is_valid(const char *text);
+
+#endif
