@@ -15,26 +15,33 @@
 /* First line of a run directory's config.yaml. */
 static const char config_mark[] = "# octet run configuration, resolved\n";
 
-static oct_status join(char out[OCT_PATH_MAX], const char *dir, const char *name, oct_err *err)
+/* Leaves room for the longest path below: a file of a checkpoint that is being written. */
+static oct_status check_length(const char *path, oct_err *err)
 {
-    const int n = snprintf(out, OCT_PATH_MAX, "%s/%s", dir, name);
-    if (n < 0 || n >= OCT_PATH_MAX)
+    enum { MAX_BYTES = OCT_PATH_MAX - 128 };
+    if (strlen(path) > MAX_BYTES)
         return OCT_FAIL(
             err, OCT_E_CONFIG,
-            "run directory path is too long: %zu characters, at most %d are allowed (%s)",
-            strlen(dir), OCT_PATH_MAX - 32, dir);
+            "run directory path is too long: %zu characters, at most %d are allowed (%.64s...)",
+            strlen(path), MAX_BYTES, path);
     return OCT_OK;
+}
+
+static void join(char out[OCT_PATH_MAX], const char *dir, const char *name)
+{
+    if (snprintf(out, OCT_PATH_MAX, "%s/%s", dir, name) >= OCT_PATH_MAX)
+        out[0] = '\0'; /* not after check_length */
 }
 
 static bool has_mark(const char *config)
 {
     char head[sizeof config_mark] = {0};
-    FILE *file = fopen(config, "re");
-    if (!file)
+    const int fd = open(config, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* no waiting at a pipe */
+    if (fd < 0)
         return false;
-    const size_t n = fread(head, 1, sizeof config_mark - 1, file);
-    fclose(file);
-    return n == sizeof config_mark - 1 && memcmp(head, config_mark, n) == 0;
+    const ssize_t n = read(fd, head, sizeof config_mark - 1);
+    close(fd);
+    return n == (ssize_t)sizeof config_mark - 1 && memcmp(head, config_mark, (size_t)n) == 0;
 }
 
 /* What a run that died before its config.yaml was written leaves behind. */
@@ -78,7 +85,7 @@ static oct_status check_empty(const char *path, oct_err *err)
 static oct_status take_lock(oct_run_dir *dir, oct_err *err)
 {
     char name[OCT_PATH_MAX];
-    OCT_TRY(join(name, dir->path, "lock", err));
+    join(name, dir->path, "lock");
     const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return OCT_FAIL(err, OCT_E_IO, "cannot lock the run directory: %s (%s)", strerror(errno),
@@ -96,6 +103,7 @@ static oct_status take_lock(oct_run_dir *dir, oct_err *err)
     char host[256] = "unknown";
     (void)gethostname(host, sizeof host - 1);
     const int n = snprintf(text, sizeof text, "pid %ld on %s\n", (long)getpid(), host);
+    errno = ENOSPC; /* what a write cut short means */
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
         const int error = errno;
         close(fd);
@@ -109,9 +117,10 @@ static oct_status take_lock(oct_run_dir *dir, oct_err *err)
 oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
 {
     *out = (oct_run_dir){.lock_fd = -1};
-    OCT_TRY(join(out->config, path, "config.yaml", err));
-    OCT_TRY(join(out->metrics, path, "metrics.jsonl", err));
-    OCT_TRY(join(out->checkpoints, path, "checkpoints", err));
+    OCT_TRY(check_length(path, err));
+    join(out->config, path, "config.yaml");
+    join(out->metrics, path, "metrics.jsonl");
+    join(out->checkpoints, path, "checkpoints");
     memcpy(out->path, path, strlen(path) + 1);
     OCT_TRY(oct_file_make_dirs(&oct_file_table_real, path, err));
     out->existed = has_mark(out->config);
