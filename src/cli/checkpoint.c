@@ -11,7 +11,7 @@ static const char name[] = "checkpoint";
 static void print_warning(void *arg, const char *line)
 {
     (void)arg;
-    fprintf(stderr, "octet: warning: %s\n", line);
+    oct_cli_line("octet: warning: ", line);
 }
 
 /* The path of the index-th checkpoint. */

@@ -37,6 +37,10 @@ int oct_command_report(int argc, char **argv);
 /* The exit code of a failure. */
 int oct_exit_code(oct_status status);
 
+/* Prints `start` and `text` to stderr as one line, whatever text holds: what came from outside may
+ * have newlines and terminal controls, which are escaped. */
+void oct_cli_line(const char *start, const char *text);
+
 /* Prints "octet: <message>" to stderr and returns the exit code. */
 int oct_cli_fail(oct_status status, const oct_err *err);
 

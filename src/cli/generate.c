@@ -13,7 +13,7 @@ static const char name[] = "generate";
 static void print_warning(void *arg, const char *line)
 {
     (void)arg;
-    fprintf(stderr, "octet: warning: %s\n", line);
+    oct_cli_line("octet: warning: ", line);
 }
 
 static void print_text(void *arg, const char *bytes, int64_t count)

@@ -26,7 +26,7 @@ int oct_job_argument(oct_job *job, const char *command, const char *argument)
 static void print_note(void *arg, const char *line)
 {
     (void)arg;
-    fprintf(stderr, "%s\n", line);
+    oct_cli_line("", line);
 }
 
 int oct_job_load(oct_job *job, const char *command, int ranks)

@@ -1,10 +1,14 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const oct_command commands[] = {
     {"train", oct_command_train,
@@ -63,20 +67,34 @@ int oct_exit_code(oct_status status)
     return OCT_EXIT_FAILED;
 }
 
+void oct_cli_line(const char *start, const char *text)
+{
+    fputs(start, stderr);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '\n')
+            fputs("\\n", stderr);
+        else if (*c < 0x20 || *c == 0x7f)
+            fprintf(stderr, "\\x%02x", (unsigned)*c);
+        else
+            fputc(*c, stderr);
+    }
+    fputc('\n', stderr);
+}
+
 int oct_cli_fail(oct_status status, const oct_err *err)
 {
-    fprintf(stderr, "octet: %s\n", err->msg[0] ? err->msg : oct_status_name(status));
+    oct_cli_line("octet: ", err->msg[0] ? err->msg : oct_status_name(status));
     return oct_exit_code(status);
 }
 
 int oct_cli_usage(const char *command, const char *fmt, ...)
 {
+    char text[1024];
     va_list args;
     va_start(args, fmt);
-    fputs("octet: ", stderr);
-    vfprintf(stderr, fmt, args);
+    (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fputc('\n', stderr);
+    oct_cli_line("octet: ", text);
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (command && strcmp(command, commands[i].name) == 0)
             fprintf(stderr, "usage: octet %s %s\n", command, commands[i].usage);
@@ -122,16 +140,33 @@ int oct_cli_integer(const char *command, const char *name, const char *text, lon
 /* What could not be written was not done. */
 static int close_output(int code)
 {
+    errno = 0; /* stays so if an earlier write failed */
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
     if (code != OCT_EXIT_OK)
         return code; /* told already */
-    fprintf(stderr, "octet: cannot write to the standard output: %s\n", strerror(errno));
+    fprintf(stderr, "octet: cannot write to the standard output: %s\n",
+            errno ? strerror(errno) : "an earlier write failed");
     return OCT_EXIT_FAILED;
+}
+
+/* A closed standard stream would be the number of the next file opened, and what is printed would
+ * land in a checkpoint. These stand-ins fail when they are used. */
+static void fill_standard_streams(void)
+{
+    while (true) {
+        const int fd = open("/dev/null", O_RDONLY);
+        if (fd > STDERR_FILENO)
+            (void)close(fd);
+        if (fd < 0 || fd > STDERR_FILENO)
+            return;
+    }
 }
 
 int main(int argc, char **argv)
 {
+    fill_standard_streams();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file too large is an error that is told, not the end */
     if (argc < 2) {
         print_help(stderr);
         return OCT_EXIT_USAGE;
@@ -147,9 +182,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return close_output(commands[i].run(argc - 1, argv + 1));
-    fprintf(stderr, "octet: unknown command '%s', one of", argv[1]);
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
-    fputs(" is required\n", stderr);
-    return OCT_EXIT_USAGE;
+    char names[128] = "";
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        const size_t used = strlen(names);
+        (void)snprintf(names + used, sizeof names - used, "%s %s", i ? "," : "", commands[i].name);
+    }
+    return oct_cli_usage(NULL, "unknown command '%.256s', one of%s is required", argv[1], names);
 }

@@ -1,5 +1,7 @@
 /* octet train: runs a job and shows how it goes, a live line on a terminal, plain lines elsewhere.
  */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,21 @@ static const char name[] = "train";
 typedef struct display {
     const oct_config *config;
     bool terminal;
+    bool output_lost;    /* told once */
     bool line_open;      /* a live line stands without its newline */
     oct_json json;       /* of one row, for logging.format: json */
     int64_t rows;        /* seen so far */
     double step_seconds; /* mean of the last steps, for the time left; leaves out the first */
 } display;
+
+/* A reader that went away, or a full disk behind stdout, does not cost the run. */
+static void check_output(display *show)
+{
+    if (fflush(stdout) == 0 || show->output_lost)
+        return;
+    show->output_lost = true;
+    fprintf(stderr, "octet: warning: training goes on without its output: %s\n", strerror(errno));
+}
 
 static void end_line(display *show)
 {
@@ -36,13 +48,13 @@ static void on_message(void *arg, const char *line)
         return;
     end_line(show);
     printf("%s\n", line);
-    fflush(stdout);
+    check_output(show);
 }
 
 static void on_warning(void *arg, const char *line)
 {
     end_line(arg);
-    fprintf(stderr, "octet: warning: %s\n", line);
+    oct_cli_line("octet: warning: ", line);
 }
 
 static void on_saved(void *arg, int64_t step)
@@ -68,13 +80,13 @@ static void on_row(void *arg, const oct_step_metrics *row, int64_t last_step)
         oct_err err;
         if (oct_metrics_format(row, &show->json, &err) == OCT_OK)
             printf("%s\n", show->json.text);
-        fflush(stdout);
+        check_output(show);
         return;
     }
     if (row->validation) {
         end_line(show);
         printf("step %lld  validation loss %.4f\n", (long long)row->step, row->loss);
-        fflush(stdout);
+        check_output(show);
         return;
     }
     show->step_seconds =
@@ -92,7 +104,7 @@ static void on_row(void *arg, const oct_step_metrics *row, int64_t last_step)
     show->line_open = true;
     if (!show->terminal)
         end_line(show);
-    fflush(stdout);
+    check_output(show);
 }
 
 /* runs/NAME, NAME being the last configuration file without folder and ending. */
@@ -132,6 +144,7 @@ static int run(const oct_job *job, const char *run_dir, const char *resume)
     oct_json_init(&show.json);
     oct_train_result result;
     oct_err err = {0};
+    (void)signal(SIGPIPE, SIG_IGN);
     oct_status status = oct_fault_arm_from_environment(&err);
     if (status == OCT_OK)
         status = oct_train(&job->config, &options, &result, &err);
@@ -142,8 +155,11 @@ static int run(const oct_job *job, const char *run_dir, const char *resume)
     if (result.signal)
         return OCT_EXIT_SIGNAL + result.signal;
     if (result.last_save_failed) {
-        fprintf(stderr, "octet: the last checkpoint could not be saved (%s)\n", run_dir);
-        return OCT_EXIT_CHECKPOINT;
+        (void)snprintf(err.msg, sizeof err.msg,
+                       "the last checkpoint could not be saved: step %lld is in none, the last "
+                       "step is required to be (%.256s)",
+                       (long long)result.state.step, run_dir);
+        return oct_cli_fail(OCT_E_CHECKPOINT, &err);
     }
     return OCT_EXIT_OK;
 }

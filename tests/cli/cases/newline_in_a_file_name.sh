@@ -1,0 +1,4 @@
+# exit: 2
+# stderr: octet: *(a\\nb.yaml)
+octet train 'a
+b.yaml'
