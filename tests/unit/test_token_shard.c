@@ -124,7 +124,8 @@ static void token_shard_open__damaged__refused_with_both_values(void **state)
         {26, 1, 0, "vocabulary of 65793, 1 to 65536 is required with 2 bytes per token ("},
         {25, 0, 0, NULL}, /* vocabulary 1: legal header */
         {32, 0, 0, "tokenizer id of 0 bytes, 1 to 79 are required ("},
-        {111, 'x', 0, "tokenizer id of 80 or more bytes, 1 to 79 are required ("},
+        {111, 'x', 0, "byte 79 of the tokenizer id is 0x78 after its end, 0 is required ("},
+        {33, 0xff, 0, "the tokenizer id is not valid UTF-8"},
         {127, 9, 0, "reserved byte 127 is 0x09, 0 is required ("},
         {-1, 0, 135, "7 bytes of tokens, a multiple of 2 is required ("},
         {-1, 0, 134, "the file holds 3 tokens, the header says 4 ("},
