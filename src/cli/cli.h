@@ -30,6 +30,8 @@ typedef struct oct_command {
 int oct_command_train(int argc, char **argv);
 int oct_command_plan(int argc, char **argv);
 int oct_command_generate(int argc, char **argv);
+int oct_command_quantize(int argc, char **argv);
+int oct_command_dequantize(int argc, char **argv);
 int oct_command_checkpoint(int argc, char **argv);
 int oct_command_bench(int argc, char **argv);
 int oct_command_report(int argc, char **argv);

@@ -20,6 +20,12 @@ static const oct_command commands[] = {
     {"generate", oct_command_generate,
      "CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--top-p P] [--seed S]",
      "continue a text with a trained model"},
+    {"quantize", oct_command_quantize,
+     "IN.npy --format mxfp8|hif8|e4m3|bf16 --axis -1|-2 [--role input|weight|grad] "
+     "[--groups 3,0,5] [--scale-alg 1|0] [--scale-layout plain|pairs] [--saturate] [--dtype bf16] "
+     "-o PREFIX",
+     "write the codes and scales of a tensor: PREFIX.data.npy, PREFIX.scale.npy, PREFIX.json"},
+    {"dequantize", oct_command_dequantize, "PREFIX -o OUT.npy", "codes times scales, as float32"},
     {"checkpoint", oct_command_checkpoint, "ls|verify|show DIR", "look into checkpoints"},
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench,

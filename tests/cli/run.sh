@@ -7,7 +7,7 @@
 #   # exit: 2                      exit code of the script (it stops at the first failure)
 #   # stderr: octet: *text*        glob of the one error line; without: no error line at all
 #   # stdout: *text*               glob that some line of stdout matches; may stand several times
-# It finds `octet`, `json_check` (jansson behind a pipe: PATH=VALUE...), a tiny model in model/,
+# It finds `octet`, `json_check` (jansson behind a pipe: PATH=VALUE...), `npy_text`, a tiny model in model/,
 # text.txt, and train.yaml; $SOURCE_DIR is the project.
 set -eu
 octet=$1 json_check=$2
@@ -19,6 +19,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/bin" "$scratch/work" "$scratch/work/model"
 ln -s "$octet" "$scratch/bin/octet"
 ln -s "$json_check" "$scratch/bin/json_check"
+ln -s "$(dirname "$json_check")/npy_text" "$scratch/bin/npy_text"
 PATH="$scratch/bin:$PATH"
 OMP_WAIT_POLICY=passive
 export PATH OMP_WAIT_POLICY

@@ -1,0 +1,4 @@
+# exit: 2
+# stderr: octet: *No such file*no/folder*
+npy_text make '<f4' '(2, 3)' 3f800000 3f800000 3f800000 3f800000 3f800000 3f800000 >x.npy
+octet quantize x.npy --format mxfp8 --axis -1 -o no/folder
