@@ -32,6 +32,8 @@ typedef struct oct_arena_mark {
 /* Every allocation is aligned to this many bytes. */
 enum { OCT_ARENA_ALIGN = 64 };
 
+/* An empty arena: the heap is asked at the first allocation. release gives everything back; both
+ * leave an arena that can be used. */
 void oct_arena_init(oct_arena *arena, const char *name);
 void oct_arena_release(oct_arena *arena);
 

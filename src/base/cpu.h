@@ -11,6 +11,7 @@ typedef enum oct_isa { OCT_ISA_REF = 0, OCT_ISA_AVX2 = 1, OCT_ISA_AVX512 = 2 } o
  * BF16 with FMA, F16C, BMI2. */
 oct_isa oct_cpu_isa(void);
 
+/* The word that OCTET_ISA takes. Never NULL. */
 const char *oct_isa_name(oct_isa isa);
 
 /* The level to use: oct_cpu_isa(), lowered by the environment variable OCTET_ISA = ref | avx2 |

@@ -29,6 +29,7 @@ oct_status oct_fault_arm(const char *point, int64_t nth, oct_fault_action action
  * Errors: OCT_E_CONFIG naming the word. */
 oct_status oct_fault_arm_from_environment(oct_err *err) OCT_MUST_CHECK;
 
+/* No point fails from here on. */
 void oct_fault_disarm_all(void);
 
 /* The slow path of oct_fault. */

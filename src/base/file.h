@@ -85,6 +85,7 @@ oct_status oct_file_close(oct_file *file, oct_err *err) OCT_MUST_CHECK;
 /* For error paths: closes and reports nothing. */
 void oct_file_discard(oct_file *file);
 
+/* Replaces `to` if it exists. */
 oct_status oct_file_rename(const oct_file_table *table, const char *from, const char *to,
                            oct_err *err) OCT_MUST_CHECK;
 /* The target must not exist. */

@@ -22,6 +22,7 @@ typedef struct oct_json {
     char closer[OCT_JSON_MAX_DEPTH + 1];    /* '}' or ']' of each open level */
 } oct_json;
 
+/* An empty text without memory. release frees it and leaves such a one. */
 void oct_json_init(oct_json *json);
 void oct_json_release(oct_json *json);
 void oct_json_clear(oct_json *json); /* empties it and keeps the memory */

@@ -55,6 +55,7 @@ typedef struct oct_trace {
     void *sink_arg;
 } oct_trace;
 
+/* The `event` of a trace row. Never NULL. */
 const char *oct_trace_kind_name(oct_trace_kind kind);
 
 /* trace may be NULL. */

@@ -98,6 +98,7 @@ int64_t oct_checkpoint_bytes(const oct_checkpoint *checkpoint); /* of all its fi
 const char *oct_checkpoint_config_hash(const oct_checkpoint *checkpoint); /* "" if unknown */
 const char *oct_checkpoint_model_json(const oct_checkpoint *checkpoint);  /* "null" if unknown */
 
+/* Tensors and objects. */
 int64_t oct_checkpoint_entry_count(const oct_checkpoint *checkpoint);
 /* Entries in the order of their keys (bytewise). Borrowed. */
 const oct_checkpoint_entry *oct_checkpoint_entry_at(const oct_checkpoint *checkpoint,

@@ -60,6 +60,7 @@ typedef struct oct_dcp_metadata {
     int64_t chunk_count;
 } oct_dcp_metadata;
 
+/* Frees what a read filled; the struct is zeroed. */
 void oct_dcp_metadata_release(oct_dcp_metadata *metadata);
 
 /* Parses and checks: names of files, shapes, chunks that cover each tensor without gap or overlap.

@@ -47,6 +47,7 @@ typedef struct oct_item_list {
     int64_t count, capacity;
 } oct_item_list;
 
+/* An empty list. Its strings and buffers are its own, tensors are borrowed. */
 void oct_item_list_init(oct_item_list *list);
 void oct_item_list_release(oct_item_list *list);
 void oct_item_list_clear(oct_item_list *list); /* keeps the memory */

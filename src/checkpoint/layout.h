@@ -17,6 +17,7 @@ typedef enum oct_layout_kind {
     OCT_LAYOUT_REPLACED /* the old step-N while a new one takes its place */
 } oct_layout_kind;
 
+/* What an entry of the checkpoints folder is by its name; *step is its N unless OTHER. */
 oct_layout_kind oct_layout_parse(const char *name, int64_t *step);
 
 /* root/step-N, or root/step-N.<kind>-<tag> for the other kinds. */

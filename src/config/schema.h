@@ -52,6 +52,7 @@ typedef struct oct_schema {
     int count;
 } oct_schema;
 
+/* The keys of a configuration, and those of one rule of plan_overrides. Static. */
 oct_schema oct_schema_config(void);
 oct_schema oct_schema_plan_override(void);
 

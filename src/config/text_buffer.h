@@ -15,6 +15,7 @@ typedef struct oct_text_buffer {
     size_t capacity;
 } oct_text_buffer;
 
+/* As printf. Errors: OCT_E_NOMEM. */
 oct_status oct_text_append(oct_text_buffer *buffer, oct_err *err, const char *fmt, ...)
     OCT_PRINTF(3, 4) OCT_MUST_CHECK;
 

@@ -34,6 +34,7 @@ oct_status oct_dataset_open(const oct_dataset_spec *spec, oct_dataset **out,
                             oct_err *err) OCT_MUST_CHECK;
 void oct_dataset_close(oct_dataset *dataset);
 
+/* Number of files. */
 int64_t oct_dataset_files(const oct_dataset *dataset);
 
 /* What made the ids: that of the token shards, or of the texts. Borrowed. */

@@ -18,6 +18,7 @@
 typedef struct oct_attention_kernels oct_attention_kernels;
 #include "kernels/attention_table.h"
 
+/* ref, then what `isa` has beyond it. */
 void oct_attention_kernels_init(oct_attention_kernels *kernels, oct_isa isa);
 
 /* One call: heads share `sequences` token ranges. Element (t, h, d) of a tensor is at

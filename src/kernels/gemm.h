@@ -120,6 +120,7 @@ oct_status oct_block_integer_gemm(const oct_exec *exec, const oct_panels *left,
 typedef struct oct_gemm_kernels oct_gemm_kernels;
 #include "kernels/gemm_table.h"
 
+/* ref, then what `isa` has beyond it. */
 void oct_gemm_kernels_init(oct_gemm_kernels *kernels, oct_isa isa);
 
 #endif

@@ -28,6 +28,7 @@ typedef struct oct_low_precision_recipe {
     const oct_quantizer *quantizers[OCT_ROLE_COUNT];
 } oct_low_precision_recipe;
 
+/* Never NULL for a role of the recipe. */
 const oct_quantizer *oct_recipe_quantizer(const oct_low_precision_recipe *recipe, oct_role role);
 
 #endif

@@ -78,6 +78,7 @@ typedef struct oct_module_tree {
     int64_t buffer_count;
 } oct_module_tree;
 
+/* An empty tree; release frees modules, parameters and buffers with all that they still own. */
 void oct_module_tree_init(oct_module_tree *tree);
 void oct_module_tree_release(oct_module_tree *tree);
 
@@ -99,6 +100,7 @@ oct_status oct_module_add_param(oct_module_tree *tree, oct_module *module, const
 oct_status oct_module_share_param(oct_module_tree *tree, oct_module *module, const char *name,
                                   oct_param *param, oct_err *err) OCT_MUST_CHECK;
 
+/* Its memory comes with materialisation. Errors: OCT_E_API if the module has one, OCT_E_NOMEM. */
 oct_status oct_module_add_buffer(oct_module_tree *tree, oct_module *module, const char *name,
                                  int64_t numel, bool persistent, oct_buffer **out,
                                  oct_err *err) OCT_MUST_CHECK;

@@ -41,6 +41,7 @@ typedef struct oct_run {
  * a fold after that. row counts rows of the 2-D view [oct_param_rows, oct_param_cols]. */
 oct_gemm_out oct_param_grad_out(const oct_param *param, const oct_run *run, int64_t row);
 
+/* Calls the hook of a unit, if there is one. Errors: those of the hook. */
 oct_status oct_run_unit(const oct_run *run, int64_t unit, oct_unit_event event,
                         oct_err *err) OCT_MUST_CHECK;
 

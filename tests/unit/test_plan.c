@@ -66,7 +66,7 @@ static void add_mlp(forest *f, oct_module *parent, const char *name)
 /* The module tree of the frozen 16B, shapes apart. */
 static void add_layer(forest *f, oct_module *layers, int i)
 {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "%d", i);
     oct_module *layer = add(f, layers, name, &plain, 4);
     oct_module *attn = add(f, layer, "self_attn", &plain, 5);

@@ -34,6 +34,7 @@ extern const oct_module_type oct_dsv3_experts_type;
 oct_status oct_dsv3_build(const oct_hf_config *hf, oct_module_tree *tree, oct_dsv3 **model,
                           oct_err *err) OCT_MUST_CHECK;
 
+/* Borrowed; live as long as the tree. */
 const oct_hf_config *oct_dsv3_config(const oct_dsv3 *model);
 oct_module_tree *oct_dsv3_tree(const oct_dsv3 *model);
 
