@@ -43,6 +43,12 @@ static void print_help(FILE *stream)
     fputs("  octet --version | --help\n", stream);
 }
 
+static int print_command_help(const oct_command *command)
+{
+    printf("octet %s %s\n    %s\n", command->name, command->usage, command->help);
+    return OCT_EXIT_OK;
+}
+
 int oct_exit_code(oct_status status)
 {
     switch (status) {
@@ -185,9 +191,13 @@ int main(int argc, char **argv)
         puts("octet " OCTET_VERSION);
         return OCT_EXIT_OK;
     }
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return close_output(commands[i].run(argc - 1, argv + 1));
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], commands[i].name) != 0)
+            continue;
+        if (argc == 3 && strcmp(argv[2], "--help") == 0)
+            return close_output(print_command_help(&commands[i]));
+        return close_output(commands[i].run(argc - 1, argv + 1));
+    }
     char names[128] = "";
     for (int i = 0; i < COMMAND_COUNT; i++) {
         const size_t used = strlen(names);
