@@ -26,6 +26,12 @@ static const oct_command commands[] = {
      "-o PREFIX",
      "write the codes and scales of a tensor: PREFIX.data.npy, PREFIX.scale.npy, PREFIX.json"},
     {"dequantize", oct_command_dequantize, "PREFIX -o OUT.npy", "codes times scales, as float32"},
+    {"explain", oct_command_explain, "--format hif8|e4m3|e8m0|bf16 VALUE|0xCODE|--table",
+     "fields, value, neighbours and rounding of a code, or all 256 of them"},
+    {"compare", oct_command_compare,
+     "A.npy B.npy [--format hif8|e4m3|e8m0|bf16] [--max-error X] [--max-ulp N] [--max-nrmse X] "
+     "[--min-cosine X] [--max-different N]",
+     "how far two tensors are apart, and where; fails beyond a limit"},
     {"checkpoint", oct_command_checkpoint, "ls|verify|show DIR", "look into checkpoints"},
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench,
