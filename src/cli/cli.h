@@ -32,6 +32,7 @@ int oct_command_plan(int argc, char **argv);
 int oct_command_generate(int argc, char **argv);
 int oct_command_quantize(int argc, char **argv);
 int oct_command_dequantize(int argc, char **argv);
+int oct_command_matmul(int argc, char **argv);
 int oct_command_explain(int argc, char **argv);
 int oct_command_compare(int argc, char **argv);
 int oct_command_checkpoint(int argc, char **argv);
