@@ -96,7 +96,7 @@ static oct_status run(job *j, const char *prefix, const char *output, oct_err *e
         j->value[code] = q->format == OCT_TOOL_HIF8 ? oct_hif8_decode((uint8_t)code)
                                                     : oct_e4m3_decode((uint8_t)code);
     OCT_TRY(oct_npy_create(output, OCT_NPY_F32, &q->shape, &j->out, err));
-    for (int64_t s = 0; s < q->segments.count; s++)
+    for (int64_t s = 0; q->cols > 0 && s < q->segments.count; s++)
         for (int64_t row = oct_quantized_segment_start(q, s); row < q->segments.ends[s];) {
             const int64_t rows = oct_min_i64(j->strip_rows, q->segments.ends[s] - row);
             OCT_TRY(strip(j, s, row, rows, err));

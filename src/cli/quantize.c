@@ -36,6 +36,8 @@ typedef oct_status (*strip_fn)(job *j, int64_t segment, int64_t first, int64_t r
 static oct_status for_each_strip(job *j, int64_t segment, strip_fn run, oct_err *err)
 {
     const int64_t end = j->about.segments.ends[segment], cols = j->about.cols;
+    if (cols == 0)
+        return OCT_OK; /* there may be very many empty rows */
     for (int64_t row = oct_quantized_segment_start(&j->about, segment); row < end;) {
         const int64_t rows = oct_min_i64(j->strip_rows, end - row);
         OCT_TRY(oct_npy_read_f32(&j->source, j->bf16, row * cols, rows * cols, j->work, j->x, err));
