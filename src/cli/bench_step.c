@@ -26,7 +26,7 @@ static oct_status run_step(void *arg, oct_err *err)
     const int64_t micro = config->training.micro_batch_size, seq = config->training.seq_length;
     const oct_batch batch = {.ids = s->ids, .targets = s->targets, .batch = micro, .seq = seq};
     const oct_run run = oct_build_run(build, true);
-    const float scale = 1.0f / (float)(config->training.global_batch_size * seq);
+    const float scale = (float)(1.0 / (double)(config->training.global_batch_size * seq));
     oct_optimizer_zero_grad(build->optimizer);
     for (int64_t m = 0; m < config->gradient_accumulation_steps; m++) {
         double loss = 0.0;

@@ -208,8 +208,8 @@ static const oct_key config_keys[] = {
      .type = OCT_KEY_FLOAT,
      .offset = AT(optimizer.eps),
      .fallback = "1.0e-8",
+     .min = 1e-37, /* a normal FP32 number: with eps = 0 an element without gradient gives 0/0 */
      .max = HUGE_VAL,
-     .above_min = true,
      .help = "added to the root of the second moment"},
     {.path = "optimizer.weight_decay",
      .type = OCT_KEY_FLOAT,

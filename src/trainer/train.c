@@ -419,8 +419,9 @@ static oct_status run_micro_batches(trainer *t, int64_t tokens, double *loss, oc
     oct_build *build = &t->build;
     const int64_t micro = t->config->training.micro_batch_size;
     const int64_t count = t->config->gradient_accumulation_steps;
-    /* One rounding: 1/N in FP64 would be rounded twice. */
-    const float scale = 1.0f / (float)tokens;
+    /* fl32(1/N): the FP64 quotient of an integer below 2^28 lies too far from any tie of FP32 for
+     * the second rounding to differ from a single one. */
+    const float scale = (float)(1.0 / (double)tokens);
     const oct_run run = oct_build_run(build, true);
     double sum = 0.0;
     for (int64_t m = 0; m < count; m++) {
