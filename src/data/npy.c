@@ -428,9 +428,9 @@ oct_status oct_npy_read(const oct_npy *npy, int64_t first, int64_t count, void *
 {
     if (first < 0 || count < 0 || first > npy->count || count > npy->count - first)
         return OCT_FAIL(err, OCT_E_API,
-                        "cannot read elements %lld to %lld: %lld exist, indices below are required "
-                        "(%s)",
-                        (long long)first, (long long)(first + count), (long long)npy->count,
+                        "cannot read %lld elements from number %lld on: %lld exist, no more can be "
+                        "read (%s)",
+                        (long long)count, (long long)first, (long long)npy->count,
                         name_of(npy->path));
     const size_t size = dtypes[npy->dtype].bytes, bytes = (size_t)count * size;
     if (count == 0)
