@@ -882,10 +882,35 @@ static void fr_09__groups_1_31_33_0_64__equal_to_slices_alone(void **state)
     }
 }
 
+/* More elements than one work item: the largest and a NaN count wherever they stand. */
+static void hif8_amax__long_tensor__from_every_part(void **state)
+{
+    (void)state;
+    enum { ROWS = 300, COLS = 512 };
+    const oct_exec exec = exec_of(OCT_ISA_REF, 2);
+    float *x = malloc(ROWS * COLS * sizeof *x);
+    assert_non_null(x);
+    const oct_tensor tensor = oct_tensor_2d(x, OCT_DTYPE_F32, ROWS, COLS);
+    for (int64_t at = 0; at < ROWS * COLS; at += ROWS * COLS / 7) {
+        oct_err err = {0};
+        float amax = 0.0f;
+        for (int64_t i = 0; i < ROWS * COLS; i++)
+            x[i] = i % 2 ? 0.5f : -0.25f;
+        x[at] = -3.0f;
+        assert_int_equal(oct_hif8_amax(&exec, &tensor, NULL, &amax, &err), OCT_OK);
+        assert_true(amax == 3.0f);
+        x[at] = NAN;
+        assert_int_equal(oct_hif8_amax(&exec, &tensor, NULL, &amax, &err), OCT_OK);
+        assert_true(isnan(amax));
+    }
+    free(x);
+}
+
 int main(void)
 {
     mxcsr_at_start = mxcsr();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hif8_amax__long_tensor__from_every_part),
         cmocka_unit_test(mx_quantize__odd_sizes__same_bytes_as_ref),
         cmocka_unit_test(mx_quantize__every_kind_dtype_and_rule__same_bytes_as_ref),
         cmocka_unit_test(mx_quantize__random_groups__same_bytes_as_ref),

@@ -257,6 +257,12 @@ static void dataset_fingerprint__follows_content_not_place(void **state)
     assert_true(first != fingerprint_of(temp_dir_write(&dir, "x/b.txt", "hello world")));
     assert_true(first != fingerprint_of(temp_dir_write(&dir, "x/a.txt", "hello worlD")));
     assert_true(first != fingerprint_of(temp_dir_write(&dir, "x/a.txt", "hello world!")));
+    char text[10001]; /* longer than what is read of either end */
+    memset(text, 'a', sizeof text - 1);
+    text[10000] = '\0';
+    const uint64_t before = fingerprint_of(temp_dir_write(&dir, "x/a.txt", text));
+    text[9999] = 'b';
+    assert_true(before != fingerprint_of(temp_dir_write(&dir, "x/a.txt", text)));
     assert_true(fingerprint_of(temp_dir_name(&dir, "x")) !=
                 fingerprint_of(temp_dir_name(&dir, "y")));
 }
