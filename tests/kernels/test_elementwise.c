@@ -185,6 +185,38 @@ static void token_sums__sums_that_round__tokens_ascending(void **state)
     on_every_isa(check_token_order);
 }
 
+/* Column sums run in blocks of 256: whole numbers, so that every sum is exact in any order. */
+static void check_wide_column_sums(op_run *run)
+{
+    enum { ROWS = 3, COLS = 600 };
+    static float dy[ROWS * COLS], x[ROWS * COLS], w[COLS], dx[ROWS * COLS], sums[COLS];
+    static float dot[COLS], total[COLS];
+    const float rstd[ROWS] = {1.0f, 1.0f, 1.0f};
+    for (int h = 0; h < COLS; h++) {
+        w[h] = 1.0f;
+        dot[h] = total[h] = 0.0f;
+        for (int t = 0; t < ROWS; t++) {
+            dy[t * COLS + h] = (float)(h + t);
+            x[t * COLS + h] = (float)(h % 11 - 5 * t);
+            dot[h] += dy[t * COLS + h] * x[t * COLS + h];
+            total[h] += dy[t * COLS + h];
+        }
+    }
+    const oct_tensor tdy = f32_matrix(dy, ROWS, COLS), tx = f32_matrix(x, ROWS, COLS);
+    const oct_tensor tw = f32_matrix(w, 1, COLS), tdx = f32_matrix(dx, ROWS, COLS);
+    const oct_gemm_out out = f32_row(sums, COLS, OCT_GEMM_STORE);
+    CHECK(oct_bias_backward(&run->exec, &tdy, &out, &run->err));
+    assert_f32_equal(sums, total, COLS);
+    CHECK(oct_rmsnorm_backward(&run->exec, &tdy, &tx, &tw, rstd, NULL, &tdx, &out, &run->err));
+    assert_f32_equal(sums, dot, COLS);
+}
+
+static void column_sums__wider_than_a_block__every_column(void **state)
+{
+    (void)state;
+    on_every_isa(check_wide_column_sums);
+}
+
 static void check_slot_order(op_run *run)
 {
     const float big = 0x1p24f;
@@ -723,6 +755,7 @@ int main(void)
         cmocka_unit_test(rmsnorm__bf16__normalised_value_rounded_first),
         cmocka_unit_test(rmsnorm_backward__add_to__round_of_sum_with_rounded_gradient),
         cmocka_unit_test(lane_reduction__sums_that_round__fixed_tree),
+        cmocka_unit_test(column_sums__wider_than_a_block__every_column),
         cmocka_unit_test(token_sums__sums_that_round__tokens_ascending),
         cmocka_unit_test(slot_sums__sums_that_round__slots_ascending),
         cmocka_unit_test(route_combine__shared_expert__added_to_the_rounded_sum),
