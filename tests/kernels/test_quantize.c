@@ -241,8 +241,8 @@ static void compare_mx(int64_t m, int64_t n, const oct_groups *groups, oct_dtype
 }
 
 static const int64_t sizes_m[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 130};
-static const int64_t sizes_n[] = {0,  1,  2,   3,   5,   7,   31,  32,  33, 63,
-                                  64, 65, 127, 128, 129, 191, 255, 257, 300};
+static const int64_t sizes_n[] = {0,  1,  2,   3,   5,   7,   31,  32,  33,  63,
+                                  64, 65, 127, 128, 129, 191, 255, 256, 257, 300};
 enum { SIZES_M = sizeof sizes_m / sizeof *sizes_m, SIZES_N = sizeof sizes_n / sizeof *sizes_n };
 
 static void mx_quantize__odd_sizes__same_bytes_as_ref(void **state)
