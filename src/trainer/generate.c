@@ -3,63 +3,20 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "numeric/fmath.h"
 #include "trainer/build.h"
+#include "trainer/sampling.h"
 #include "trainer/state.h"
 
-/* One candidate token. */
-typedef struct candidate {
-    float probability;
-    int32_t id;
-} candidate;
-
-/* Most likely first, then lower id: insertion keeps equal ones in order; V is small for bytes. */
-static void sort_candidates(candidate *all, int64_t count)
-{
-    for (int64_t i = 1; i < count; i++) {
-        const candidate moving = all[i];
-        int64_t j = i;
-        for (; j > 0 && all[j - 1].probability < moving.probability; j--)
-            all[j] = all[j - 1];
-        all[j] = moving;
-    }
-}
-
-static int32_t most_likely(const float *logits, int64_t vocab)
-{
-    int64_t best = 0;
-    for (int64_t v = 1; v < vocab; v++)
-        if (logits[v] > logits[best])
-            best = v;
-    return (int32_t)best;
-}
-
-/* Nucleus sampling (Holtzman et al., 2019). `all` is workspace for one candidate per token. */
-static int32_t sample(const float *logits, int64_t vocab, const oct_generate_options *options,
-                      int64_t position, candidate *all)
+/* The draw for a position depends on nothing else than the seed: a prompt that is longer by what
+ * was generated goes on the same way. */
+static int32_t choose(const float *logits, int64_t vocab, const oct_generate_options *options,
+                      int64_t position, oct_candidate *work)
 {
     if (options->temperature <= 0.0)
-        return most_likely(logits, vocab);
-    const float peak = logits[most_likely(logits, vocab)];
-    double sum = 0.0;
-    for (int64_t v = 0; v < vocab; v++) {
-        const float weight = oct_expf((float)((double)(logits[v] - peak) / options->temperature));
-        all[v] = (candidate){.probability = weight, .id = (int32_t)v};
-        sum += (double)weight;
-    }
-    sort_candidates(all, vocab);
-    double kept = 0.0;
-    int64_t count = 0;
-    while (count < vocab && kept < options->top_p * sum)
-        kept += (double)all[count++].probability;
+        return oct_sample_greedy(logits, vocab);
     const oct_rng stream = oct_rng_stream(options->seed, "generate");
-    double left = oct_rng_uniform(stream, (uint64_t)position) * kept;
-    for (int64_t i = 0; i < count; i++) {
-        left -= (double)all[i].probability;
-        if (left < 0.0)
-            return all[i].id;
-    }
-    return all[count ? count - 1 : 0].id;
+    const double uniform = oct_rng_uniform(stream, (uint64_t)position);
+    return oct_sample_nucleus(logits, vocab, options->temperature, options->top_p, uniform, work);
 }
 
 static oct_status continue_prompt(oct_build *build, const oct_generate_options *options,
@@ -76,7 +33,7 @@ static oct_status continue_prompt(oct_build *build, const oct_generate_options *
     void *ids_memory = NULL, *logits_memory = NULL, *candidates = NULL;
     OCT_TRY(oct_arena_array(&build->persist, limit, sizeof(int32_t), &ids_memory, err));
     OCT_TRY(oct_arena_array(&build->persist, vocab, sizeof(float), &logits_memory, err));
-    OCT_TRY(oct_arena_array(&build->persist, vocab, sizeof(candidate), &candidates, err));
+    OCT_TRY(oct_arena_array(&build->persist, vocab, sizeof(oct_candidate), &candidates, err));
     int32_t *ids = ids_memory;
     float *logits = logits_memory;
     for (int64_t i = 0; i < prompt; i++)
@@ -87,7 +44,7 @@ static oct_status continue_prompt(oct_build *build, const oct_generate_options *
     for (int64_t n = prompt; n < end; n++) {
         oct_arena_reset(&build->step);
         OCT_TRY(oct_dsv3_next_logits(build->model, &run, ids, n, logits, err));
-        ids[n] = sample(logits, vocab, options, n, candidates);
+        ids[n] = choose(logits, vocab, options, n, candidates);
         if (ids[n] >= OCT_BYTES_END_OF_DOCUMENT)
             return OCT_OK;
         const char byte = (char)ids[n];

@@ -16,16 +16,16 @@ static oct_arena arena;
 static oct_config config;
 static oct_checkpoint *checkpoint;
 
-/* A model that has seen "the same thirty-two bytes again" long enough to go on with it. */
+/* A model that has seen sixty documents of the same thirty-two bytes long enough to go on with
+ * them. */
 static int train_once(void **state)
 {
     (void)state;
-    char text[32 * 60];
     files = train_files_create();
+    temp_dir_make(&files, "repeated");
     for (int i = 0; i < 60; i++)
-        memcpy(text + i * 32, "the same thirty-two bytes again\n", 32);
-    temp_dir_write_bytes(&files, "repeated.txt", text, sizeof text);
-    const char *data = word("dataset.path=%s/repeated.txt", files.path);
+        temp_dir_write(&files, word("repeated/%d.txt", i), "the same thirty-two bytes again\n");
+    const char *data = word("dataset.path=%s/repeated", files.path);
     const char *const *words = WORDS(data, "training.train_iters=60", "optimizer.lr=1.0e-2");
     record *r = record_create();
     train(&files, "run", 1, NULL, words, r);
@@ -84,6 +84,35 @@ static void generate__greedy__continues_what_was_learned(void **state)
     oct_err err = {0};
     assert_int_equal(generate("the same thirty-", 8, 0.0, 0, &out, &err), OCT_OK);
     assert_string_equal(out.bytes, "two byte");
+}
+
+static void generate__end_of_document__is_the_end_of_the_text(void **state)
+{
+    (void)state;
+    text out;
+    oct_err err = {0};
+    assert_int_equal(generate("the same thirty-", 60, 0.0, 0, &out, &err), OCT_OK);
+    assert_string_equal(out.bytes, "two bytes again\n");
+    assert_int_equal(out.count, 16);
+}
+
+/* A draw belongs to its position in the text, whatever of the text was the prompt. */
+static void generate__prompt_longer_by_what_came__goes_on_the_same(void **state)
+{
+    (void)state;
+    text whole, rest;
+    oct_err err = {0};
+    char prompt[64] = "zq";
+    assert_int_equal(generate(prompt, 24, 2.0, 5, &whole, &err), OCT_OK);
+    assert_int_equal(whole.count, 24);
+    assert_int_equal(strlen(whole.bytes), 24);
+    int changes = 0;
+    for (int i = 1; i < 24; i++)
+        changes += whole.bytes[i] != whole.bytes[i - 1];
+    assert_true(changes > 12);
+    memcpy(prompt + 2, whole.bytes, 10);
+    assert_int_equal(generate(prompt, 14, 2.0, 5, &rest, &err), OCT_OK);
+    assert_string_equal(rest.bytes, whole.bytes + 10);
 }
 
 static void generate__sampled__same_for_the_same_seed_only(void **state)
@@ -185,6 +214,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generate__greedy__continues_what_was_learned),
+        cmocka_unit_test(generate__end_of_document__is_the_end_of_the_text),
+        cmocka_unit_test(generate__prompt_longer_by_what_came__goes_on_the_same),
         cmocka_unit_test(generate__sampled__same_for_the_same_seed_only),
         cmocka_unit_test(generate__more_than_the_positions__stops_at_the_last),
         cmocka_unit_test(generate__empty_or_endless_prompt__is_refused),
