@@ -142,6 +142,7 @@ static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *rep
     const bool alone = p->ranks == 1;
     oct_plan_bytes bytes = {0};
     int64_t unit = -1, unit_bytes = 0, largest = 0;
+    bool head = false; /* the last unit has one matrix, the head */
     for (int64_t i = 0; i < tree->param_count; i++) {
         const oct_param *param = tree->params[i];
         int64_t shape[3];
@@ -156,6 +157,7 @@ static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *rep
             unit_bytes = 0;
             unit = p->roles[i].unit;
         }
+        head = p->roles[i].low_precision;
         if (p->roles[i].low_precision) {
             const oct_low_precision_format *format = p->build->policy.format;
             bytes.low_precision += oct_weight_bytes(format, param->ndim, shape);
@@ -174,6 +176,9 @@ static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *rep
         .seq = config->training.seq_length,
         .act_dtype = p->build->act_dtype,
         .low_precision = p->build->policy.enabled,
+        .low_precision_head = head,
+        .orientations_share =
+            p->build->policy.enabled && p->build->policy.format->orientations_share,
         .recompute_full = config->activation_checkpoint.full,
         .accumulates = config->gradient_accumulation_steps > 1,
         .threads = p->build->exec.threads,

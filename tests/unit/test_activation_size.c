@@ -37,17 +37,19 @@ static void pass(oct_build *build, const oct_batch *batch, bool full)
         build->tree.params[p]->grad_started = true;
 }
 
-static void assert_planned(int format, bool full, int micro_batches, const char *const *words)
+static void assert_planned_in(const temp_dir *dir, int format, bool full, int micro_batches,
+                              const oct_dsv3_observer *observer, const char *const *words)
 {
     oct_arena arena;
     oct_arena_init(&arena, "test configuration");
     oct_config config;
-    load_config(&files, format, words, &arena, &config);
+    load_config(dir, format, words, &arena, &config);
     oct_build build;
     oct_err err = {0};
     oct_build_init(&build, &config);
     if (oct_build_through(&build, OCT_STAGE_MASTERS, &err) != OCT_OK)
         fail_msg("%s", err.msg);
+    oct_dsv3_observe(build.model, observer);
     const int64_t batch_size = config.training.micro_batch_size, seq = config.training.seq_length;
     int32_t *ids = calloc((size_t)(batch_size * seq) + 1, sizeof *ids);
     assert_non_null(ids);
@@ -58,13 +60,16 @@ static void assert_planned(int format, bool full, int micro_batches, const char 
     for (int m = 0; m < micro_batches; m++)
         pass(&build, &batch, full);
 
-    const oct_dsv3_pass_shape shape = {.batch = batch_size,
-                                       .seq = seq,
-                                       .act_dtype = build.act_dtype,
-                                       .low_precision = build.policy.enabled,
-                                       .recompute_full = full,
-                                       .accumulates = micro_batches > 1,
-                                       .threads = build.exec.threads};
+    const oct_dsv3_pass_shape shape = {
+        .batch = batch_size,
+        .seq = seq,
+        .act_dtype = build.act_dtype,
+        .low_precision = build.policy.enabled,
+        .low_precision_head = observer != NULL,
+        .orientations_share = build.policy.enabled && build.policy.format->orientations_share,
+        .recompute_full = full,
+        .accumulates = micro_batches > 1,
+        .threads = build.exec.threads};
     const double planned = (double)oct_dsv3_activation_bytes(&build.hf, &shape);
     const double held = (double)(build.step.peak_bytes + build.scratch.peak_bytes);
     if (fabs(planned - held) > 0.1 * held)
@@ -74,6 +79,11 @@ static void assert_planned(int format, bool full, int micro_batches, const char 
     oct_build_release(&build);
     free(ids);
     oct_arena_release(&arena);
+}
+
+static void assert_planned(int format, bool full, int micro_batches, const char *const *words)
+{
+    assert_planned_in(&files, format, full, micro_batches, NULL, words);
 }
 
 static void activation_bytes__formats_and_recompute__within_10_percent(void **state)
@@ -119,12 +129,50 @@ static void activation_bytes__q_lora__within_10_percent(void **state)
                              "training.micro_batch_size=2"));
 }
 
+static void see_logits(void *arg, int64_t first, const oct_tensor *logits)
+{
+    (void)first;
+    int64_t *rows = arg;
+    *rows = oct_tensor_rows(logits);
+    assert_int_equal(logits->dtype, OCT_DTYPE_BF16);
+}
+
+/* FP32 logits of all tokens exist in no model: those of a replaced head are BF16. */
+static void replaced_head__float32_model__bf16_logits_and_planned_bytes(void **state)
+{
+    (void)state;
+    const temp_dir dir = temp_dir_create();
+    char yaml[1024];
+    (void)snprintf(yaml, sizeof yaml,
+                   "base: %s/train.yaml\n"
+                   "plan_overrides:\n"
+                   "  - match: lm_head\n"
+                   "    when: low_precision\n"
+                   "    module_type: torch.nn.Linear\n"
+                   "    exact_type: true\n"
+                   "    replace_module: {_target_: hyper_models.components.training.low_precision."
+                   "modules.linear.replace_low_precision_linear}\n",
+                   files.path);
+    temp_dir_write(&dir, "train.yaml", yaml);
+    for (int format = 1; format < FORMATS; format++) {
+        int64_t rows = 0;
+        const oct_dsv3_observer observer = {.arg = &rows, .logits = see_logits};
+        assert_planned_in(&dir, format, true, 1, &observer,
+                          WORDS("model.torch_dtype=float32", "training.seq_length=256",
+                                "training.micro_batch_size=2",
+                                "model.config_overrides.vocab_size=4000"));
+        assert_int_equal(rows, 512);
+    }
+    temp_dir_remove(&dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activation_bytes__formats_and_recompute__within_10_percent),
         cmocka_unit_test(activation_bytes__large_vocabulary__within_10_percent),
         cmocka_unit_test(activation_bytes__q_lora__within_10_percent),
+        cmocka_unit_test(replaced_head__float32_model__bf16_logits_and_planned_bytes),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

@@ -175,6 +175,7 @@ const oct_low_precision_format oct_hif8_format = {
     .scaling = "current",
     .data_dtype = OCT_DTYPE_HIF8,
     .scale_dtype = OCT_DTYPE_F32,
+    .orientations_share = true,
     .recipe = &recipe,
     .gate = gate,
     .quantize = quantize,

@@ -59,10 +59,11 @@ static int64_t forward_bytes(const sizer *s, int64_t rows, int64_t slice, int64_
     return quantized + product_bytes(s, slice, n, k, false);
 }
 
-/* dx and dW: the gradient is quantized once in both orientations. */
+/* dx and dW: the gradient is quantized once, in both orientations. */
 static int64_t backward_bytes(const sizer *s, int64_t rows, int64_t slice, int64_t n, int64_t k)
 {
-    const int64_t quantized = s->pass->low_precision ? 2 * operand_bytes(rows, n) : 0;
+    const int64_t copies = s->pass->orientations_share ? 1 : 2;
+    const int64_t quantized = s->pass->low_precision ? copies * operand_bytes(rows, n) : 0;
     return quantized +
            oct_max_i64(product_bytes(s, slice, k, n, false), product_bytes(s, n, k, slice, true));
 }
@@ -284,10 +285,20 @@ static int64_t layer_backward(const sizer *s, bool experts)
                        experts ? moe_backward(s) : mlp_backward(s, s->hf->intermediate_size));
 }
 
-/* Logits of one chunk of tokens, always in high precision; from the second micro-batch on the
- * weight's gradient of this one stands beside the sum. */
+/* A replaced head: BF16 logits of all tokens, its input kept along tokens. */
+static int64_t replaced_head_bytes(const sizer *s)
+{
+    const int64_t hidden = s->hf->hidden_size, vocab = s->hf->vocab_size;
+    return s->tokens * FLOAT + 2 * s->tokens * vocab + operand_bytes(s->tokens, hidden) +
+           oct_max_i64(linear_forward(s, vocab, hidden), linear_backward(s, vocab, hidden));
+}
+
+/* Logits of one chunk of tokens in high precision; from the second micro-batch on the weight's
+ * gradient of this one stands beside the sum. */
 static int64_t head_bytes(const sizer *s)
 {
+    if (s->pass->low_precision_head)
+        return replaced_head_bytes(s);
     const int64_t hidden = s->hf->hidden_size, vocab = s->hf->vocab_size;
     const int64_t chunk = oct_min_i64(s->tokens, HEAD_CHUNK);
     const int64_t logits = oct_gemm_packed_bytes(chunk, hidden, OCT_SIDE_LEFT) +

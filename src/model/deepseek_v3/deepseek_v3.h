@@ -77,6 +77,8 @@ typedef struct oct_dsv3_pass_shape {
     int64_t batch, seq;
     oct_dtype act_dtype;
     bool low_precision; /* products on 8-bit operands, whose inputs are kept besides */
+    bool low_precision_head;
+    bool orientations_share; /* both orientations of an operand are the same bytes */
     bool recompute_full;
     bool accumulates; /* several micro-batches per step */
     int threads;

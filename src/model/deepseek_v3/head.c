@@ -114,7 +114,9 @@ static oct_status high_precision_head(const dsv3_pass *pass, const oct_tensor *h
     return OCT_OK;
 }
 
-/* A replaced head sees all tokens at once: its quantization is that of whole tensors. */
+/* A replaced head sees all tokens at once: its quantization is that of whole tensors. Its logits
+ * are BF16 in every model, so that they never take FP32 of all tokens; the loss reads them in FP32.
+ */
 static oct_status replaced_head(const dsv3_pass *pass, const oct_tensor *h,
                                 const int32_t *targets_T, float scale, const oct_tensor *d,
                                 float *loss_T, oct_err *err)
@@ -128,7 +130,8 @@ static oct_status replaced_head(const dsv3_pass *pass, const oct_tensor *h,
     run.training = d != NULL;
     oct_linear_saved *saved = NULL;
     oct_tensor logits;
-    OCT_TRY(dsv3_scratch(pass, oct_tensor_rows(h), pass->model->hf.vocab_size, &logits, err));
+    OCT_TRY(oct_tensor_new_2d(run.exec->scratch, OCT_DTYPE_BF16, oct_tensor_rows(h),
+                              pass->model->hf.vocab_size, &logits, err));
     OCT_TRY(oct_linear_forward(head, &run, h, &logits, &saved, err));
     observe(pass, 0, &logits);
     OCT_TRY(oct_cross_entropy(run.exec, &logits, targets_T, d ? scale : 0.0f, loss_T, err));
