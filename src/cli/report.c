@@ -64,13 +64,28 @@ static void print_table(const oct_curve *curves, int count)
             continue;
         printf("%8lld", (long long)curves[0].points[i].step);
         for (int r = 0; r < count; r++) {
-            if (i < curves[r].count)
-                printf("  %13.4f", curves[r].points[i].loss);
+            const oct_curve_point *point = oct_curve_at(&curves[r], curves[0].points[i].step);
+            if (point)
+                printf("  %13.4f", point->loss);
             else
                 printf("  %13s", "-");
         }
         putchar('\n');
     }
+}
+
+static void print_gap(const oct_curve *curve, const oct_curve *baseline)
+{
+    int64_t step = -1;
+    const double gap = oct_curve_largest_gap(curve, baseline, 1, &step);
+    if (step < 0) {
+        printf("  no step in common");
+        return;
+    }
+    printf("  %.2f %% at step %lld", 100.0 * gap, (long long)step);
+    const double smooth = oct_curve_largest_gap(curve, baseline, GAP_WINDOW, &step);
+    if (step >= 0)
+        printf(", %.2f %% over %d steps", 100.0 * smooth, GAP_WINDOW);
 }
 
 static void print_summary(const oct_curve *curves, int count, oct_arena *arena)
@@ -84,14 +99,8 @@ static void print_summary(const oct_curve *curves, int count, oct_arena *arena)
         printf("%-14s %8lld %12.4f %12.0f %9.2fx %7.0f MB", curves[r].format,
                (long long)curves[r].count, oct_curve_final_loss(&curves[r]), rate,
                base > 0.0 ? rate / base : 0.0, 1e-6 * (double)curves[r].peak_memory_bytes);
-        int64_t step = -1;
-        if (r > 0) {
-            const double gap = oct_curve_largest_gap(&curves[r], &curves[0], 1, &step);
-            printf("  %.2f %% at step %lld", 100.0 * gap, (long long)step);
-            const double smooth = oct_curve_largest_gap(&curves[r], &curves[0], GAP_WINDOW, &step);
-            if (step >= 0)
-                printf(", %.2f %% over %d steps", 100.0 * smooth, GAP_WINDOW);
-        }
+        if (r > 0)
+            print_gap(&curves[r], &curves[0]);
         if (curves[r].skipped)
             printf("  (%lld skipped)", (long long)curves[r].skipped);
         putchar('\n');

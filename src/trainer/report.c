@@ -41,17 +41,19 @@ static oct_status read_row(oct_curve *curve, const char *line, size_t length, co
     json_int_t step = 0, tokens = 0, peak = 0;
     double seconds = 0.0;
     json_t *loss = NULL, *row = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
-    const int bad = !row || json_unpack(row, "{s:s,s:I,s:I,s:I,s:F,s:o}", "kind", &kind, "step",
-                                        &step, "tokens", &tokens, "peak_memory_bytes", &peak,
-                                        "step_seconds", &seconds, "loss", &loss) != 0;
-    if (bad) {
+    const bool good =
+        row &&
+        json_unpack(row, "{s:s,s:I,s:I,s:I,s:F,s:o,s?b}", "kind", &kind, "step", &step, "tokens",
+                    &tokens, "peak_memory_bytes", &peak, "step_seconds", &seconds, "loss", &loss,
+                    "skipped", &skipped) == 0 &&
+        (json_is_null(loss) || json_is_number(loss));
+    if (!good) {
         json_decref(row);
         return OCT_FAIL(err, OCT_E_DATA,
                         "cannot read metrics: found something else, a metrics row is required "
                         "(%s:%lld)",
                         path, (long long)number);
     }
-    (void)json_unpack(row, "{s?b}", "skipped", &skipped);
     if (peak > curve->peak_memory_bytes)
         curve->peak_memory_bytes = peak;
     if (strcmp(kind, "train") == 0 && skipped)
@@ -114,33 +116,53 @@ double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, o
         rates[i] = (double)point->tokens / point->step_seconds;
     }
     qsort(rates, (size_t)count, sizeof(double), compare_doubles);
-    return rates[count / 2];
+    return 0.5 * (rates[(count - 1) / 2] + rates[count / 2]);
+}
+
+const oct_curve_point *oct_curve_at(const oct_curve *curve, int64_t step)
+{
+    int64_t low = 0, high = curve->count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (curve->points[middle].step < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < curve->count && curve->points[low].step == step ? &curve->points[low] : NULL;
+}
+
+/* |mean a - mean b| / |mean b| of `count` points that end at these; NaN if a loss is. */
+static double gap_of_window(const oct_curve_point *a, const oct_curve_point *b, int64_t count)
+{
+    double sum_a = 0.0, sum_b = 0.0;
+    for (int64_t i = count - 1; i >= 0; i--) {
+        sum_a += a[-i].loss;
+        sum_b += b[-i].loss;
+    }
+    return fabs(sum_a - sum_b) / fabs(sum_b);
 }
 
 double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t window, int64_t *step)
 {
-    double largest = -1.0, sum_a = 0.0, sum_b = 0.0;
-    int64_t length = 0; /* steps in the window so far */
+    double largest = -1.0;
+    int64_t length = 0; /* consecutive steps that both have, up to the last one looked at */
     *step = -1;
     for (int64_t i = 0, j = 0; i < a->count && j < b->count;) {
-        if (a->points[i].step != b->points[j].step) { /* a hole: the window starts anew */
+        const oct_curve_point *x = &a->points[i], *y = &b->points[j];
+        if (x->step != y->step) {
             length = 0;
-            sum_a = sum_b = 0.0;
-            if (a->points[i].step < b->points[j].step)
+            if (x->step < y->step)
                 i++;
             else
                 j++;
             continue;
         }
-        sum_a += a->points[i].loss;
-        sum_b += b->points[j].loss;
-        if (++length > window) {
-            sum_a -= a->points[i - window].loss;
-            sum_b -= b->points[j - window].loss;
-        }
-        if (length >= window && fabs(sum_a - sum_b) / fabs(sum_b) > largest) {
-            largest = fabs(sum_a - sum_b) / fabs(sum_b);
-            *step = a->points[i].step;
+        length = length > 0 && x[-1].step == x->step - 1 ? length + 1 : 1;
+        const double gap = length >= window ? gap_of_window(x, y, window) : -1.0;
+        if (gap > largest) {
+            largest = gap;
+            *step = x->step;
         }
         i++;
         j++;

@@ -30,11 +30,16 @@ typedef struct oct_curve {
 oct_status oct_curve_read(const char *run_dir, oct_arena *arena, oct_curve *out,
                           oct_err *err) OCT_MUST_CHECK;
 
-/* Median tokens per second over all steps but the first tenth (warm-up). 0 without steps. */
+/* Median tokens per second over all steps but the first tenth (warm-up), the mean of the two middle
+ * ones of an even count. 0 without steps. */
 double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, oct_err *err);
 
+/* The point of a step, NULL if the curve has none. Steps ascend. */
+const oct_curve_point *oct_curve_at(const oct_curve *curve, int64_t step);
+
 /* Largest |mean a - mean b| / |mean b| over windows of `window` consecutive steps that both have
- * (window 1: single steps); *step is where the window ends. -1 if there is none. */
+ * (window 1: single steps) with finite losses; *step is where the window ends. -1, and *step -1, if
+ * there is none. */
 double oct_curve_largest_gap(const oct_curve *a, const oct_curve *b, int64_t window, int64_t *step);
 
 /* Mean loss of the last tenth of the steps. */
