@@ -62,13 +62,15 @@ static void exec_free(fixture_exec *f)
     free(f);
 }
 
-/* The executors every test runs on: ref, then the best of this CPU on 1 and 2 threads. */
-enum { EXECS = 3 };
+/* The executors every test runs on: each instruction set of this CPU (the best one again in the
+ * place of a missing one), the best also on 2 threads. */
+enum { EXECS = OCT_ISA_AVX512 + 2 };
 
 static void execs_open(fixture_exec *execs[EXECS])
 {
     for (int i = 0; i < EXECS; i++)
-        execs[i] = exec_new(i == 0 ? OCT_ISA_REF : oct_cpu_isa(), 1 + i / 2);
+        execs[i] = exec_new(i < (int)oct_cpu_isa() ? (oct_isa)i : oct_cpu_isa(),
+                            i > OCT_ISA_AVX512 ? 2 : 1);
 }
 
 static void execs_close(fixture_exec *execs[EXECS])
