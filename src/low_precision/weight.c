@@ -15,6 +15,17 @@ int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const
     return bytes;
 }
 
+int64_t oct_weight_fprop_bytes(const oct_low_precision_format *format, int ndim,
+                               const int64_t *shape)
+{
+    oct_weight_storage weight = {.format = format, .ndim = ndim};
+    oct_operand operand = {.format = format, .transposed = ndim == 3};
+    memcpy(weight.shape, shape, sizeof(int64_t) * (size_t)ndim);
+    format->weight_tensors(ndim, shape, weight.tensors);
+    format->select(&weight, oct_weight_fprop_orientation(&weight), &operand);
+    return (int64_t)(oct_tensor_bytes(&operand.data) + oct_tensor_bytes(&operand.scales));
+}
+
 static int64_t stack_count(const oct_weight_storage *weight)
 {
     return weight->ndim == 3 ? weight->shape[0] : 1;

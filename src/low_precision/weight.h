@@ -34,6 +34,10 @@ struct oct_weight_storage {
 /* Bytes of physical storage of a weight of this shape. */
 int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const int64_t *shape);
 
+/* Of these, the bytes that fprop reads: one orientation, or all where both share them. */
+int64_t oct_weight_fprop_bytes(const oct_low_precision_format *format, int ndim,
+                               const int64_t *shape);
+
 /* Makes the storage of `param` in `arena` (not yet readable: refresh it). The panels have heap
  * memory of their own: oct_weight_release. logical_dtype: the activation dtype. */
 oct_status oct_weight_create(oct_arena *arena, const oct_low_precision_policy *policy,

@@ -11,11 +11,18 @@ typedef struct param_role {
     int64_t unit;
 } param_role;
 
+/* What a unit needs besides the rows that a rank owns, while it computes. */
+typedef struct unit_bytes {
+    int64_t gathered; /* its sharded parameters, whole */
+    int64_t panels;   /* of its sharded weights */
+} unit_bytes;
+
 typedef struct planner {
     oct_build *build;
     oct_shard_rule rule;
     int64_t ranks;
     param_role *roles; /* one per parameter, in tree order */
+    unit_bytes *units;
 } planner;
 
 static oct_status new_array(planner *p, int64_t count, size_t size, void *out, oct_err *err)
@@ -121,10 +128,28 @@ static int64_t numel_of(int ndim, const int64_t *shape)
     return n;
 }
 
-/* Compute copy of a whole high-precision parameter; one that computes with its master has none. */
-static int64_t value_bytes(const planner *p, const oct_param *param, int64_t numel)
+/* These compute with their FP32 master; the others with a copy of 16 bits. */
+static bool computes_in_float32(const planner *p, const oct_param *param)
 {
-    return p->build->act_dtype == OCT_DTYPE_F32 || param->keep_float32 ? 0 : 2 * numel;
+    return p->build->act_dtype == OCT_DTYPE_F32 || param->keep_float32;
+}
+
+/* The form that products read, of parameter i with this many rows: 8-bit storage, or 32 or 16 bits
+ * an element. */
+static int64_t compute_bytes(const planner *p, int64_t i, const int64_t *shape)
+{
+    const oct_param *param = p->build->tree.params[i];
+    if (p->roles[i].low_precision)
+        return oct_weight_bytes(p->build->policy.format, param->ndim, shape);
+    return (computes_in_float32(p, param) ? 4 : 2) * numel_of(param->ndim, shape);
+}
+
+/* What of it the forward pass reads. */
+static int64_t fprop_bytes(const planner *p, int64_t i, const int64_t *shape)
+{
+    return p->roles[i].low_precision ? oct_weight_fprop_bytes(p->build->policy.format,
+                                                              p->build->tree.params[i]->ndim, shape)
+                                     : compute_bytes(p, i, shape);
 }
 
 /* Packed panels of both orientations, as made after a refresh. */
@@ -136,82 +161,140 @@ static int64_t panel_bytes(const oct_param *param)
                       oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
 }
 
+static void measure_units(const planner *p, const oct_plan_report *report)
+{
+    const oct_module_tree *tree = &p->build->tree;
+    for (int64_t i = 0; i < tree->param_count; i++) {
+        if (report->shards[i].replicated)
+            continue;
+        unit_bytes *unit = &p->units[p->roles[i].unit];
+        unit->gathered += compute_bytes(p, i, tree->params[i]->shape);
+        unit->panels += p->roles[i].low_precision ? panel_bytes(tree->params[i]) : 0;
+    }
+}
+
+/* Gathered weights and their panels live until the unit is left, or to the end of the pass. With a
+ * tied head unit 0 stays open meanwhile. */
+static void add_units(const planner *p, oct_plan_bytes *bytes)
+{
+    const bool alone = p->ranks == 1;
+    const bool all = alone || !p->build->config->fsdp.reshard_after_forward;
+    const int64_t first = p->build->hf.tie_word_embeddings ? 1 : 0;
+    unit_bytes sum = {0}, largest = {0};
+    for (int64_t u = 0; u < oct_dsv3_unit_count(p->build->model); u++) {
+        const unit_bytes *unit = &p->units[u];
+        sum = (unit_bytes){sum.gathered + unit->gathered, sum.panels + unit->panels};
+        if (u < first)
+            continue;
+        largest.gathered = oct_max_i64(largest.gathered, unit->gathered);
+        largest.panels = oct_max_i64(largest.panels, unit->panels);
+    }
+    if (first)
+        largest.gathered += p->units[0].gathered;
+    bytes->unsharded = alone ? 0 : all ? sum.gathered : largest.gathered;
+    bytes->panels += all ? sum.panels : largest.panels;
+}
+
+static int64_t activation_bytes(const planner *p)
+{
+    const oct_build *build = p->build;
+    const oct_config *config = build->config;
+    const oct_dsv3_pass_shape pass = {
+        .batch = config->training.micro_batch_size,
+        .seq = config->training.seq_length,
+        .act_dtype = build->act_dtype,
+        .low_precision = build->policy.enabled,
+        /* The last unit has one matrix, the head. */
+        .low_precision_head = p->roles[build->tree.param_count - 1].low_precision,
+        .orientations_share = build->policy.enabled && build->policy.format->orientations_share,
+        .recompute_full = config->activation_checkpoint.full,
+        .accumulates = config->gradient_accumulation_steps > 1,
+        .threads = build->exec.threads,
+    };
+    return oct_dsv3_activation_bytes(&build->hf, &pass);
+}
+
+static int64_t reduce_element(const planner *p)
+{
+    return p->build->reduce_dtype == OCT_DTYPE_BF16 ? 2 : 4;
+}
+
 static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *report, int64_t rank)
 {
     const oct_module_tree *tree = &p->build->tree;
-    const bool alone = p->ranks == 1;
     oct_plan_bytes bytes = {0};
-    int64_t unit = -1, unit_bytes = 0, largest = 0;
-    bool head = false; /* the last unit has one matrix, the head */
+    int64_t largest = 0;
     for (int64_t i = 0; i < tree->param_count; i++) {
         const oct_param *param = tree->params[i];
         int64_t shape[3];
         local_shape(&report->shards[i], rank, shape);
-        const int64_t local = numel_of(param->ndim, shape), whole = oct_param_numel(param);
+        const int64_t local = numel_of(param->ndim, shape);
         bytes.master += 4 * local;
         bytes.moments += 8 * local;
         bytes.gradients += 4 * local;
-        largest = oct_max_i64(largest, 4 * whole);
-        if (p->roles[i].unit != unit) {
-            bytes.unsharded = oct_max_i64(bytes.unsharded, unit_bytes);
-            unit_bytes = 0;
-            unit = p->roles[i].unit;
-        }
-        head = p->roles[i].low_precision;
-        if (p->roles[i].low_precision) {
-            const oct_low_precision_format *format = p->build->policy.format;
-            bytes.low_precision += oct_weight_bytes(format, param->ndim, shape);
-            unit_bytes += oct_weight_bytes(format, param->ndim, param->shape);
+        largest = oct_max_i64(largest, oct_param_numel(param));
+        if (p->roles[i].low_precision)
+            bytes.low_precision += compute_bytes(p, i, shape);
+        else if (!computes_in_float32(p, param))
+            bytes.high_precision += compute_bytes(p, i, shape);
+        if (p->roles[i].low_precision && report->shards[i].replicated)
             bytes.panels += panel_bytes(param);
-        } else {
-            bytes.high_precision += value_bytes(p, param, local);
-            unit_bytes += value_bytes(p, param, whole);
-        }
     }
-    bytes.unsharded = alone ? 0 : oct_max_i64(bytes.unsharded, unit_bytes);
-    bytes.staging = alone ? 0 : largest;
-    const oct_config *config = p->build->config;
-    const oct_dsv3_pass_shape pass = {
-        .batch = config->training.micro_batch_size,
-        .seq = config->training.seq_length,
-        .act_dtype = p->build->act_dtype,
-        .low_precision = p->build->policy.enabled,
-        .low_precision_head = head,
-        .orientations_share =
-            p->build->policy.enabled && p->build->policy.format->orientations_share,
-        .recompute_full = config->activation_checkpoint.full,
-        .accumulates = config->gradient_accumulation_steps > 1,
-        .threads = p->build->exec.threads,
-    };
-    bytes.activations = oct_dsv3_activation_bytes(&p->build->hf, &pass);
+    add_units(p, &bytes);
+    bytes.staging = p->ranks == 1 ? 0 : reduce_element(p) * largest;
+    bytes.activations = activation_bytes(p);
     bytes.peak = bytes.master + bytes.moments + bytes.low_precision + bytes.high_precision +
                  bytes.gradients + bytes.staging + bytes.unsharded + bytes.panels +
                  bytes.activations;
     return bytes;
 }
 
-/* Bytes that one rank receives and sends in a step. Every weight is gathered for each forward and,
- * if it was released, each backward pass of a micro-batch; gradients go to their owners once a
- * micro-batch. */
-static void count_communication(const planner *p, oct_plan_report *report)
+/* --- communication ---------------------------------------------------------------------------- */
+
+typedef struct traffic {
+    int64_t all_gather, reduce_scatter;
+} traffic;
+
+/* What a rank receives of others' weights and sends of its gradients in a step. A unit is gathered
+ * for each backward pass in both orientations; for the forward pass in the one that fprop reads if
+ * it is released after it, else once for both passes. Gradients go to their owners once a
+ * micro-batch; those of a replicated parameter too, in equal parts, and their FP32 sums come back
+ * once a step. */
+static traffic traffic_of_rank(const planner *p, const oct_plan_report *report, int64_t rank)
 {
-    if (p->ranks == 1)
-        return;
     const oct_config *config = p->build->config;
     const int64_t micro = config->gradient_accumulation_steps;
-    const int64_t gathers = config->fsdp.reshard_after_forward ? 2 * micro : 1;
-    const int64_t reduce = p->build->reduce_dtype == OCT_DTYPE_BF16 ? 2 : 4;
+    traffic bytes = {0};
     for (int64_t i = 0; i < p->build->tree.param_count; i++) {
         const oct_param *param = p->build->tree.params[i];
-        if (report->shards[i].replicated)
-            continue;
         const int64_t numel = oct_param_numel(param);
-        const int64_t bytes =
-            p->roles[i].low_precision
-                ? oct_weight_bytes(p->build->policy.format, param->ndim, param->shape)
-                : 2 * numel;
-        report->all_gather_bytes += gathers * (bytes - bytes / p->ranks);
-        report->reduce_scatter_bytes += micro * reduce * (numel - numel / p->ranks);
+        int64_t shape[3];
+        local_shape(&report->shards[i], rank, shape);
+        if (report->shards[i].replicated) {
+            const int64_t others = numel - numel / p->ranks;
+            bytes.reduce_scatter += micro * reduce_element(p) * others;
+            bytes.all_gather += 4 * others;
+            continue;
+        }
+        bytes.reduce_scatter += micro * reduce_element(p) * (numel - numel_of(param->ndim, shape));
+        bytes.all_gather +=
+            micro * (compute_bytes(p, i, param->shape) - compute_bytes(p, i, shape));
+        if (config->fsdp.reshard_after_forward)
+            bytes.all_gather +=
+                micro * (fprop_bytes(p, i, param->shape) - fprop_bytes(p, i, shape));
+    }
+    return bytes;
+}
+
+static void count_communication(const planner *p, oct_plan_report *report)
+{
+    for (int64_t r = 0; r < p->ranks; r++) {
+        const traffic bytes = traffic_of_rank(p, report, r);
+        if (bytes.all_gather + bytes.reduce_scatter >
+            report->all_gather_bytes + report->reduce_scatter_bytes) {
+            report->all_gather_bytes = bytes.all_gather;
+            report->reduce_scatter_bytes = bytes.reduce_scatter;
+        }
     }
 }
 
@@ -234,10 +317,12 @@ oct_status oct_plan_report_make(oct_build *build, int64_t ranks, oct_plan_report
     };
     OCT_TRY(new_array(&p, build->tree.param_count, sizeof(param_role), &p.roles, err));
     OCT_TRY(new_array(&p, build->tree.param_count, sizeof(oct_plan_shard), &out->shards, err));
+    OCT_TRY(new_array(&p, oct_dsv3_unit_count(build->model), sizeof(unit_bytes), &p.units, err));
     mark_low_precision(&p, out);
     mark_units(&p);
     for (int64_t i = 0; i < build->tree.param_count; i++)
         OCT_TRY(cut(&p, build->tree.params[i], p.roles[i].low_precision, &out->shards[i], err));
+    measure_units(&p, out);
     for (int64_t r = 0; r < ranks; r++) {
         const oct_plan_bytes bytes = bytes_of_rank(&p, out, r);
         if (bytes.peak > out->bytes.peak)

@@ -15,9 +15,10 @@ typedef struct oct_plan_bytes {
     int64_t low_precision;  /* 8-bit storage of the rank's shards */
     int64_t high_precision; /* compute copies of the other parameters */
     int64_t gradients;      /* FP32 accumulators */
-    int64_t staging;        /* gradients on their way to their owners; 0 for one rank */
-    int64_t unsharded;      /* gathered weights of one unit; 0 for one rank */
-    int64_t panels;         /* packed forms of the low-precision weights */
+    int64_t staging;        /* a gradient on its way to its owners; 0 for one rank */
+    int64_t unsharded;      /* gathered weights: of the largest unit, of all without
+                             * fsdp_config.reshard_after_forward; 0 for one rank */
+    int64_t panels;         /* packed forms of the low-precision weights that are whole at once */
     int64_t activations;    /* of one micro-batch, kept for the backward pass and temporaries */
     int64_t peak;           /* the sum: all of it lives at once */
 } oct_plan_bytes;
@@ -36,7 +37,8 @@ typedef struct oct_plan_report {
     oct_plan_shard *shards; /* one per parameter, in tree order */
     int64_t shard_count;
     oct_plan_bytes bytes;
-    int64_t all_gather_bytes, reduce_scatter_bytes; /* of one rank in one step, sent and received */
+    /* In one step, of the rank with the most: received in all-gathers, sent in reduce-scatters. */
+    int64_t all_gather_bytes, reduce_scatter_bytes;
     double flops_per_token_megatron, flops_per_token_torchtitan;
 } oct_plan_report;
 

@@ -1,4 +1,5 @@
-/* The dry run of the frozen 16B: hits, shards, sizes, and no weights. */
+/* The dry run of the frozen 16B: hits, shards, sizes, and no weights; and every figure of a small
+ * model on two ranks, from its shapes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,6 +26,20 @@ static const char frozen[] =
     "\"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"max_position_embeddings\": 4096, "
     "\"use_cache\": false, \"attention_bias\": false}";
 
+/* Parameters: embedding and head [256, 64] each, the final norm 64. Layers: q [128, 64],
+ * kv_a [96, 64], kv_b [128, 64], o [64, 64], norms 3 * 64; layer 0: gate and up [128, 64], down
+ * [64, 128]; layer 1: gate_up [4, 128, 64], down [4, 64, 64], router [4, 64], shared 3 * [64, 64].
+ */
+static const char small[] =
+    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 256, \"hidden_size\": 64, "
+    "\"intermediate_size\": 128, \"moe_intermediate_size\": 64, \"num_hidden_layers\": 2, "
+    "\"first_k_dense_replace\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+    "\"n_routed_experts\": 4, \"n_shared_experts\": 1, \"q_lora_rank\": null, "
+    "\"kv_lora_rank\": 64, \"qk_nope_head_dim\": 32, \"qk_rope_head_dim\": 32, "
+    "\"v_head_dim\": 32, \"num_experts_per_tok\": 2, \"n_group\": 1, \"topk_group\": 1, "
+    "\"norm_topk_prob\": true, \"routed_scaling_factor\": 1.0, \"max_position_embeddings\": 256, "
+    "\"rope_interleave\": true, \"attention_bias\": false}";
+
 typedef struct planned {
     oct_arena arena;
     oct_config config;
@@ -49,6 +64,16 @@ static int make_files(void **state)
                    "training:\n  seq_length: 4096\n",
                    OCTET_SOURCE_DIR, files.path);
     temp_dir_write(&files, "16b.yaml", yaml);
+    temp_dir_make(&files, "small");
+    temp_dir_write(&files, "small/config.json", small);
+    (void)snprintf(yaml, sizeof yaml,
+                   "base: %s/configs/base.yaml\n"
+                   "model:\n  config_name_or_path: %s/small\n"
+                   "low_precision:\n  enabled: true\n"
+                   "training:\n  seq_length: 64\n  micro_batch_size: 1\n  global_batch_size: 6\n"
+                   "  threads: 1\n",
+                   OCTET_SOURCE_DIR, files.path);
+    temp_dir_write(&files, "small.yaml", yaml);
     return 0;
 }
 
@@ -59,12 +84,12 @@ static int remove_files(void **state)
     return 0;
 }
 
-static planned *plan(int ranks, const char *const *words, int word_count)
+static planned *plan_file(const char *name, int ranks, const char *const *words, int word_count)
 {
     static planned p;
     p = (planned){0};
     oct_arena_init(&p.arena, "test configuration");
-    const char *const file = temp_dir_name(&files, "16b.yaml");
+    const char *const file = temp_dir_name(&files, name);
     if (oct_config_load(&file, 1, words, word_count, &p.arena, NULL, NULL, &p.config, &p.err) !=
             OCT_OK ||
         oct_config_resolve(&p.config, ranks, &p.err) != OCT_OK)
@@ -74,6 +99,11 @@ static planned *plan(int ranks, const char *const *words, int word_count)
         fail_msg("%s", p.err.msg);
     p.status = oct_plan_report_make(&p.build, ranks, &p.report, &p.err);
     return &p;
+}
+
+static planned *plan(int ranks, const char *const *words, int word_count)
+{
+    return plan_file("16b.yaml", ranks, words, word_count);
 }
 
 static void drop(planned *p)
@@ -241,6 +271,219 @@ static void plan_report__frozen_16b__takes_no_time_and_no_memory(void **state)
     assert_true(usage.ru_maxrss < 1024 * 1024);
 }
 
+/* --- the small model on two ranks ------------------------------------------------------------- */
+
+enum {
+    ATTENTION = (128 + 96 + 128 + 64) * 64,
+    NORMS = 3 * 64,
+    LOW_0 = ATTENTION + 3 * 128 * 64,
+    LOW_1 = ATTENTION + 4 * 128 * 64 + 4 * 64 * 64 + 3 * 64 * 64,
+    ROUTER = 4 * 64,
+    EMBEDDING = 256 * 64,
+    HEAD = 256 * 64 + 64,
+    TOTAL = EMBEDDING + LOW_0 + NORMS + LOW_1 + NORMS + ROUTER + HEAD,
+    /* Tiles of 64 rows: what is 64 rows or less belongs to rank 1, of kv_a it has the last 32
+     * rows; all else is halved. */
+    LOW_OF_1 =
+        2 * (64 + 32 + 64 + 64) * 64 + (64 + 64 + 2 * 64) * 64 + (2 * 128 + 2 * 64 + 3 * 64) * 64,
+    HIGH_OF_1 = EMBEDDING / 2 + 2 * NORMS + 256 / 2 * 64 + 64,
+    OF_1 = LOW_OF_1 + HIGH_OF_1 + ROUTER,
+    LOW_OF_0 = LOW_0 + LOW_1 - LOW_OF_1,
+    /* An MXFP8 weight: two bytes an element, two scales per 32; where rows end in half a pair of
+     * blocks, as in 32 and 96 rows of kv_a, one more scale per column. */
+    ODD = 64,
+    /* kv_a, o and down of layer 0, and the shared experts, have no even cut that MXFP8 allows. */
+    REPLICATED_0 = 96 * 64 + 64 * 64 + 64 * 128,
+    REPLICATED_1 = 96 * 64 + 64 * 64 + 3 * 64 * 64,
+};
+
+static int64_t mx(int64_t numel)
+{
+    return 2 * numel + 2 * numel / 32;
+}
+
+static planned *plan_small(int ranks, const char *const *words)
+{
+    int count = 0;
+    while (words && words[count])
+        count++;
+    planned *p = plan_file("small.yaml", ranks, words, count);
+    assert_made(p);
+    return p;
+}
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static int64_t panels_of(int64_t experts, int64_t n, int64_t k)
+{
+    return experts * (oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT) +
+                      oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
+}
+
+static int64_t attention_panels(void)
+{
+    return 2 * panels_of(1, 128, 64) + panels_of(1, 96, 64) + panels_of(1, 64, 64);
+}
+
+static int64_t layer_panels(int layer)
+{
+    return attention_panels() +
+           (layer == 0 ? 2 * panels_of(1, 128, 64) + panels_of(1, 64, 128)
+                       : panels_of(4, 128, 64) + panels_of(4, 64, 64) + 3 * panels_of(1, 64, 64));
+}
+
+static void plan_report__two_ranks__bytes_of_the_largest(void **state)
+{
+    (void)state;
+    planned *p = plan_small(2, NULL);
+    const oct_plan_bytes *bytes = &p->report.bytes;
+    assert_int_equal(p->report.parameters_total, TOTAL);
+    assert_int_equal(p->report.parameters_low_precision, LOW_0 + LOW_1);
+    assert_int_equal(bytes->master, 4 * OF_1);
+    assert_int_equal(bytes->moments, 8 * OF_1);
+    assert_int_equal(bytes->gradients, 4 * OF_1);
+    assert_int_equal(bytes->low_precision, mx(LOW_OF_1) + 2 * ODD);
+    assert_int_equal(bytes->high_precision, 2 * HIGH_OF_1);
+    /* The router is gathered in FP32. */
+    assert_int_equal(bytes->unsharded, mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER);
+    assert_int_equal(bytes->staging, 4 * (4 * 128 * 64));
+    assert_int_equal(bytes->panels, layer_panels(1));
+    assert_int_equal(bytes->peak, bytes->master + bytes->moments + bytes->gradients +
+                                      bytes->low_precision + bytes->high_precision +
+                                      bytes->unsharded + bytes->staging + bytes->panels +
+                                      bytes->activations);
+    drop(p);
+
+    p = plan_small(
+        2, WORDS("fsdp_config.reshard_after_forward=false", "training.reduce_dtype=bfloat16"));
+    assert_int_equal(bytes->unsharded, 2 * EMBEDDING + mx(LOW_0 + LOW_1) + 2 * ODD + 2 * 2 * NORMS +
+                                           4 * ROUTER + 2 * HEAD);
+    assert_int_equal(bytes->staging, 2 * (4 * 128 * 64));
+    assert_int_equal(bytes->panels, layer_panels(0) + layer_panels(1));
+    assert_int_equal(bytes->gradients, 4 * OF_1);
+    drop(p);
+
+    p = plan_small(1, NULL);
+    assert_int_equal(bytes->unsharded, 0);
+    assert_int_equal(bytes->panels, layer_panels(0) + layer_panels(1));
+    drop(p);
+}
+
+/* The head as the largest unit; with a tied one the embedding is there with every layer. */
+static void plan_report__large_vocabulary__units_are_all_looked_at(void **state)
+{
+    (void)state;
+    planned *p = plan_small(2, WORDS("model.config_overrides.vocab_size=8192"));
+    const oct_plan_bytes *bytes = &p->report.bytes;
+    assert_int_equal(bytes->unsharded, 2 * (8192 * 64 + 64));
+    assert_int_equal(bytes->staging, 4 * 8192 * 64);
+    drop(p);
+    p = plan_small(2, WORDS("model.config_overrides.vocab_size=8192",
+                            "model.config_overrides.tie_word_embeddings=true"));
+    assert_int_equal(bytes->unsharded, 2 * 8192 * 64 + mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER);
+    drop(p);
+}
+
+static void plan_report__float32_model__computes_with_masters(void **state)
+{
+    (void)state;
+    planned *p = plan_small(2, WORDS("model.torch_dtype=float32", "low_precision.enabled=false"));
+    const oct_plan_bytes *bytes = &p->report.bytes;
+    assert_int_equal(bytes->high_precision, 0);
+    assert_int_equal(bytes->low_precision, 0);
+    assert_int_equal(bytes->panels, 0);
+    assert_int_equal(bytes->unsharded, 4 * (LOW_1 + NORMS + ROUTER));
+    drop(p);
+}
+
+/* Rank 0 owns the least and receives the most. 6 samples in micro-batches of one: three a rank. */
+static void plan_report__two_ranks__traffic_of_the_busiest(void **state)
+{
+    (void)state;
+    const int64_t low = mx(LOW_0 + LOW_1) + 2 * ODD - mx(LOW_OF_0);
+    const int64_t one_direction = (LOW_0 + LOW_1 - LOW_OF_0) / 32 * 33;
+    const int64_t high = 2 * HIGH_OF_1 + 4 * ROUTER;
+    planned *p = plan_small(2, NULL);
+    const oct_plan_report *report = &p->report;
+    assert_int_equal(report->reduce_scatter_bytes, 3 * 4 * OF_1);
+    assert_int_equal(report->all_gather_bytes, 3 * (one_direction + high + low + high));
+    drop(p);
+
+    p = plan_small(2, WORDS("fsdp_config.reshard_after_forward=false",
+                            "training.reduce_dtype=bfloat16", "training.global_batch_size=2"));
+    assert_int_equal(report->reduce_scatter_bytes, 2 * OF_1);
+    assert_int_equal(report->all_gather_bytes, low + high);
+    drop(p);
+
+    /* A byte an element for both directions; scales of dense weights are everywhere, those of
+     * experts go with them. */
+    p = plan_small(2, WORDS("low_precision.format=hif8", "low_precision.scaling=current"));
+    const int64_t hif8 = LOW_0 + LOW_1 - LOW_OF_0 + 2 * 2 * 4;
+    assert_int_equal(report->all_gather_bytes, 3 * 2 * (hif8 + high));
+    assert_int_equal(report->bytes.low_precision, LOW_OF_1 + 4 * (14 + 2 * 2));
+    drop(p);
+}
+
+/* Heights just above 64 leave rank 1 a row or two, so that it sends the most: what rank 0 owns. */
+static void plan_report__short_last_tiles__last_rank_is_the_busiest(void **state)
+{
+    (void)state;
+    const int64_t attention = (64 + 64) * 128 + (64 + 64) * 64, norms = 2 * 64;
+    const int64_t mlp = 2 * 64 * 128 + 64 * 65, experts = 2 * 130 * 128 + 2 * 128 * 65;
+    const int64_t of_0 = 2 * 128 * 128 + 64 + 2 * (attention + norms + mlp) + experts;
+    planned *p = plan_small(2, WORDS("model.config_overrides.hidden_size=128",
+                                     "model.config_overrides.intermediate_size=65",
+                                     "model.config_overrides.moe_intermediate_size=65",
+                                     "low_precision.enabled=false"));
+    assert_int_equal(p->report.bytes.master, 4 * of_0);
+    assert_int_equal(p->report.reduce_scatter_bytes, 3 * 4 * of_0);
+    assert_int_equal(p->report.all_gather_bytes, 3 * 2 * 2 * of_0);
+    drop(p);
+}
+
+/* A replicated parameter is not gathered; its gradient is shared out, and its sum comes back. */
+static void plan_report__replicated__whole_on_each_rank_and_only_gradients_travel(void **state)
+{
+    (void)state;
+    const int64_t kept = REPLICATED_0 + REPLICATED_1, cut = LOW_0 + LOW_1 - kept;
+    const int64_t high = EMBEDDING + 2 * NORMS + HEAD;
+    planned *p =
+        plan_small(2, WORDS("fsdp_config.shard=even", "fsdp_config.fallback_to_unsharded=true"));
+    const oct_plan_report *report = &p->report;
+    assert_int_equal(replicated_count(p), 8);
+    assert_int_equal(report->bytes.master, 4 * ((TOTAL - kept) / 2 + kept));
+    assert_int_equal(report->bytes.low_precision, mx(cut) / 2 + mx(kept) + 2 * ODD);
+    assert_int_equal(report->bytes.unsharded, mx(LOW_1 - REPLICATED_1) + 2 * NORMS + 4 * ROUTER);
+    assert_int_equal(report->bytes.panels, panels_of(4, 128, 64) + panels_of(4, 64, 64) +
+                                               2 * panels_of(1, 128, 64) +
+                                               2 * (panels_of(1, 96, 64) + panels_of(1, 64, 64)) +
+                                               panels_of(1, 64, 128) + 3 * panels_of(1, 64, 64));
+    assert_int_equal(report->reduce_scatter_bytes, 3 * 4 * TOTAL / 2);
+    assert_int_equal(report->all_gather_bytes,
+                     3 * (mx(cut) + cut / 32 * 33 + 2 * (2 * high + 4 * ROUTER)) / 2 +
+                         4 * kept / 2);
+    drop(p);
+}
+
+/* With a vocabulary that makes the head the place of the most, a second micro-batch needs the
+ * head's gradient beside the sum; recomputing keeps one layer instead of two. */
+static void plan_report__accumulation_and_recompute__change_the_activations(void **state)
+{
+    (void)state;
+    const char *const large = "model.config_overrides.vocab_size=8192";
+    planned *p = plan_small(2, WORDS(large, "training.global_batch_size=2"));
+    const oct_plan_bytes *bytes = &p->report.bytes;
+    const int64_t once = bytes->activations;
+    drop(p);
+    p = plan_small(2, WORDS(large, "training.global_batch_size=4"));
+    assert_int_equal(bytes->activations, once + 4 * 8192 * 64);
+    drop(p);
+    p = plan_small(2, WORDS(large, "training.global_batch_size=2",
+                            "gradient_checkpointing.activation_checkpoint=full"));
+    assert_true(bytes->activations < once);
+    drop(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +492,13 @@ int main(void)
         cmocka_unit_test(plan_report__one_rank__bytes_are_those_of_the_formulas),
         cmocka_unit_test(plan_report__even_on_8_ranks__names_the_first_illegal_weight),
         cmocka_unit_test(plan_report__even_with_fallback__replicates_84_weights),
+        cmocka_unit_test(plan_report__two_ranks__bytes_of_the_largest),
+        cmocka_unit_test(plan_report__large_vocabulary__units_are_all_looked_at),
+        cmocka_unit_test(plan_report__float32_model__computes_with_masters),
+        cmocka_unit_test(plan_report__two_ranks__traffic_of_the_busiest),
+        cmocka_unit_test(plan_report__short_last_tiles__last_rank_is_the_busiest),
+        cmocka_unit_test(plan_report__replicated__whole_on_each_rank_and_only_gradients_travel),
+        cmocka_unit_test(plan_report__accumulation_and_recompute__change_the_activations),
         cmocka_unit_test(plan_report__frozen_16b__takes_no_time_and_no_memory),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
