@@ -39,8 +39,10 @@ void oct_gemm_kernels_init(oct_gemm_kernels *kernels, oct_isa isa)
 {
     oct_gemm_kernels_ref(kernels);
 #if defined(__x86_64__)
-    if (isa >= OCT_ISA_AVX2)
+    if (isa >= OCT_ISA_AVX2) {
         oct_gemm_kernels_avx2(kernels);
+        oct_block_integer_kernels_avx2(kernels);
+    }
     if (isa >= OCT_ISA_AVX512) {
         oct_gemm_kernels_avx512(kernels);
         oct_block_integer_kernels_avx512(kernels);

@@ -34,6 +34,7 @@ oct_status oct_gemm_out_check(const oct_gemm_out *out, int64_t cols, oct_err *er
 void oct_gemm_kernels_ref(oct_gemm_kernels *kernels);
 void oct_gemm_kernels_avx2(oct_gemm_kernels *kernels);
 void oct_gemm_kernels_avx512(oct_gemm_kernels *kernels);
+void oct_block_integer_kernels_avx2(oct_gemm_kernels *kernels);
 void oct_block_integer_kernels_avx512(oct_gemm_kernels *kernels);
 
 #endif

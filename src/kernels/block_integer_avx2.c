@@ -1,0 +1,489 @@
+/* Block-integer product for AVX2: vpmaddwd multiplies pairs of int16 into int32.
+ *
+ * The dots need no saturating instruction: |m| <= 30720 (block-integer.md 3.3), so a pair of
+ * products is at most 2 * 30720^2 < 2^31, exact in vpmaddwd, and vpaddd adds modulo 2^32, which is
+ * all that the sums on the way to an int32 dot need. vpmaddubsw appears in the norm of MXFP8 only,
+ * where its int16 sums cannot saturate. */
+#include "kernels/gemm_blocks.h"
+
+#if defined(__x86_64__)
+
+#include <string.h>
+
+#include "kernels/lanes_avx2.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    MR = OCT_GEMM_MR,
+    NR = OCT_GEMM_NR,
+    LANES = OCT_GEMM_LANES,
+    WIDE = 8,
+    PAIRS = OCT_GEMM_GROUP / 2
+};
+
+/* Halves of 8 rows whose 32-bit lanes are fours of k, transposed: the two pairs of each four. In
+ * `left` rows 0..3 and 8..11, in `right` 4..7 and 12..15, because packing works within 128 bits. */
+INLINE void store_pairs(const __m256i left[WIDE], const __m256i right[WIDE], int64_t stride,
+                        uint8_t *pairs)
+{
+    const __m256i low = _mm256_set1_epi32(0xffff);
+#pragma GCC unroll 8
+    for (int i = 0; i < WIDE; i++) {
+        const __m256i first =
+            _mm256_packus_epi32(_mm256_and_si256(left[i], low), _mm256_and_si256(right[i], low));
+        const __m256i second =
+            _mm256_packus_epi32(_mm256_srli_epi32(left[i], 16), _mm256_srli_epi32(right[i], 16));
+        _mm256_storeu_si256((void *)(pairs + 2 * i * stride), first);
+        _mm256_storeu_si256((void *)(pairs + (2 * i + 1) * stride), second);
+    }
+}
+
+/* k contiguous: fours of codes are transposed as 32-bit lanes, then cut into pairs. */
+static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
+                              int64_t stride, uint8_t *pairs)
+{
+    _Alignas(32) uint8_t copies[LANES][OCT_GEMM_GROUP];
+    static const uint8_t zeros[OCT_GEMM_GROUP];
+    const uint8_t *from[LANES];
+    const int64_t along = q->k - k;
+    for (int64_t i = 0; i < LANES; i++) {
+        from[i] = i < rows ? q->codes + (row + i) * q->ld + k : zeros;
+        if (i < rows && along < OCT_GEMM_GROUP) {
+            memset(copies[i], 0, sizeof copies[i]);
+            memcpy(copies[i], from[i], (size_t)along);
+            from[i] = copies[i];
+        }
+    }
+    for (int64_t part = 0; part < OCT_GEMM_GROUP; part += 32) {
+        __m256i left[WIDE], right[WIDE];
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < WIDE; i++)
+            left[i] = _mm256_loadu_si256((const void *)(from[i < 4 ? i : i + 4] + part));
+        oct_transpose_8x8(left);
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < WIDE; i++)
+            right[i] = _mm256_loadu_si256((const void *)(from[i < 4 ? i + 4 : i + 8] + part));
+        oct_transpose_8x8(right);
+        store_pairs(left, right, stride, pairs + part / 2 * stride);
+    }
+}
+
+/* Rows contiguous: two neighbouring k are interleaved. */
+INLINE void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
+                           int64_t stride, uint8_t *pairs)
+{
+    for (int64_t p = 0; p < PAIRS; p++) {
+        __m128i two[2];
+#pragma GCC unroll 2
+        for (int64_t j = 0; j < 2; j++) {
+            const int64_t at = k + 2 * p + j;
+            two[j] = at < q->k ? oct_load_first_bytes(q->codes + at * q->ld + row, rows)
+                               : _mm_setzero_si128();
+        }
+        _mm_storeu_si128((void *)(pairs + p * stride), _mm_unpacklo_epi8(two[0], two[1]));
+        _mm_storeu_si128((void *)(pairs + p * stride + 16), _mm_unpackhi_epi8(two[0], two[1]));
+    }
+}
+
+static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
+                         int64_t k, uint8_t *pairs)
+{
+    for (int64_t lane = 0; lane < lanes; lane += LANES) {
+        const int64_t inside = width < q->rows - row ? width - lane : q->rows - row - lane;
+        const int64_t rows = inside < 0 ? 0 : inside < LANES ? inside : LANES;
+        if (q->k_contiguous)
+            gather_contiguous(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+        else if (rows == LANES)
+            gather_strided(q, row + lane, LANES, k, lanes * 2, pairs + lane * 2);
+        else
+            gather_strided(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+    }
+}
+
+INLINE __m256i load_line(const uint8_t *line)
+{
+    return _mm256_loadu_si256((const void *)line);
+}
+
+/* A table over the 128 magnitudes, looked up in pieces of 16 that the upper bits choose among. */
+INLINE __m256i look_up(const void *table, __m256i magnitudes)
+{
+    const uint8_t *pieces = table;
+    __m256i found[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        found[i] = _mm256_shuffle_epi8(
+            _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(pieces + 16 * i))),
+            magnitudes);
+    /* The choice is by bit 7 of each byte; what the shifts carry into lower bits does not count. */
+    const __m256i bit4 = _mm256_slli_epi16(magnitudes, 3);
+    const __m256i bit5 = _mm256_slli_epi16(magnitudes, 2);
+    const __m256i bit6 = _mm256_slli_epi16(magnitudes, 1);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        found[i] = _mm256_blendv_epi8(found[2 * i], found[2 * i + 1], bit4);
+    return _mm256_blendv_epi8(_mm256_blendv_epi8(found[0], found[1], bit5),
+                              _mm256_blendv_epi8(found[2], found[3], bit5), bit6);
+}
+
+/* Sums of 16 rows: 16-bit terms are added to 32-bit sums, rows 0..3 and 8..11, 4..7 and 12..15. */
+typedef struct row_sums {
+    __m256i left, right;
+} row_sums;
+
+INLINE row_sums row_sums_add(row_sums sums, __m256i words)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    return (row_sums){_mm256_add_epi32(sums.left, _mm256_unpacklo_epi16(words, zero)),
+                      _mm256_add_epi32(sums.right, _mm256_unpackhi_epi16(words, zero))};
+}
+
+INLINE void row_sums_store(row_sums sums, uint32_t out[LANES])
+{
+    _mm256_storeu_si256((void *)out, _mm256_permute2x128_si256(sums.left, sums.right, 0x20));
+    _mm256_storeu_si256((void *)(out + 8), _mm256_permute2x128_si256(sums.left, sums.right, 0x31));
+}
+
+static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                         oct_group_bounds *bounds)
+{
+    const __m256i nan = _mm256_set1_epi8(0x7f);
+    __m256i bad = _mm256_setzero_si256();
+    for (int block = 0; block < 2; block++) {
+        row_sums norm = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        for (int p = 0; p < PAIRS / 2; p += 2, pairs += 2 * stride) {
+            __m256i words = _mm256_setzero_si256();
+#pragma GCC unroll 2
+            for (int line = 0; line < 2; line++) {
+                const __m256i codes = _mm256_and_si256(load_line(pairs + line * stride), nan);
+                bad = _mm256_or_si256(bad, _mm256_cmpeq_epi8(codes, nan));
+                const __m256i n = look_up(table->bound, codes);
+                /* n <= 112: two squares are at most 25088 < 2^15, those of two lines < 2^16. */
+                words = _mm256_add_epi16(words, _mm256_maddubs_epi16(n, n));
+            }
+            norm = row_sums_add(norm, words);
+        }
+        row_sums_store(norm, bounds->norm[block]);
+    }
+    bounds->nonfinite = _mm256_movemask_epi8(bad) != 0;
+}
+
+enum { TOP_BIAS = 64 };
+
+/* Exponent of the top bit + TOP_BIAS for every magnitude, 0 for those without a finite value. */
+static void make_tops(const oct_code_table *table, uint8_t tops[128])
+{
+    for (int i = 0; i < 128; i += 32) {
+        const __m256i mantissa = _mm256_loadu_si256((const void *)(table->mantissa + i));
+        const __m256i exponent = _mm256_loadu_si256((const void *)(table->exponent + i));
+        const __m256i top = _mm256_add_epi8(exponent, _mm256_set1_epi8(3 + TOP_BIAS));
+        const __m256i none = _mm256_cmpeq_epi8(mantissa, _mm256_setzero_si256());
+        _mm256_storeu_si256((void *)(tops + i), _mm256_andnot_si256(none, top));
+    }
+}
+
+/* ceil(q * 8 / 2^right)^2 of 16-bit lanes, given factor = 2^(7 - right); at most 120^2. */
+INLINE __m256i ceil_squared(__m256i q, __m256i factor)
+{
+    const __m256i x = _mm256_mullo_epi16(q, factor);
+    const __m256i n = _mm256_srli_epi16(_mm256_add_epi16(x, _mm256_set1_epi16(15)), 4);
+    return _mm256_mullo_epi16(n, n);
+}
+
+static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                        oct_group_bounds *bounds)
+{
+    _Alignas(32) uint8_t tops[128], element_tops[PAIRS][2 * LANES];
+    make_tops(table, tops);
+    const __m256i seven_bits = _mm256_set1_epi8(0x7f);
+    const __m256i inf = _mm256_set1_epi8(0x6f), nan = _mm256_set1_epi8((char)0x80);
+    __m256i lines = _mm256_setzero_si256(), bad = _mm256_setzero_si256();
+    for (int p = 0; p < PAIRS; p++) {
+        const __m256i codes = load_line(pairs + p * stride);
+        const __m256i magnitudes = _mm256_and_si256(codes, seven_bits);
+        bad = _mm256_or_si256(bad, _mm256_or_si256(_mm256_cmpeq_epi8(magnitudes, inf),
+                                                   _mm256_cmpeq_epi8(codes, nan)));
+        const __m256i top = look_up(tops, magnitudes);
+        _mm256_store_si256((void *)element_tops[p], top);
+        lines = _mm256_max_epu8(lines, top);
+    }
+    bounds->nonfinite = _mm256_movemask_epi8(bad) != 0;
+
+    /* Over the two bytes of a pair: one value per row, then in both bytes of it. */
+    const __m256i low_bytes = _mm256_set1_epi16(0xff);
+    const __m256i row_top =
+        _mm256_max_epu8(_mm256_and_si256(lines, low_bytes), _mm256_srli_epi16(lines, 8));
+    const __m256i pair_top = _mm256_or_si256(row_top, _mm256_slli_epi16(row_top, 8));
+    const __m256i empty = _mm256_cmpeq_epi16(row_top, _mm256_setzero_si256());
+    const __m256i top = _mm256_blendv_epi8(_mm256_sub_epi16(row_top, _mm256_set1_epi16(TOP_BIAS)),
+                                           _mm256_set1_epi16(-128), empty);
+    _mm256_storeu_si256((void *)bounds->top, _mm256_cvtepi16_epi32(_mm256_castsi256_si128(top)));
+    _mm256_storeu_si256((void *)(bounds->top + 8),
+                        _mm256_cvtepi16_epi32(_mm256_extracti128_si256(top, 1)));
+
+    /* right = min(below, 7): q * 8 < 2^7, so further steps change nothing. */
+    const __m256i seven = _mm256_set1_epi8(7);
+    const __m256i factors = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8((char)128, 64, 32, 16, 8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0));
+    row_sums norm = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (int p = 0; p < PAIRS; p++) {
+        const __m256i magnitudes = _mm256_and_si256(load_line(pairs + p * stride), seven_bits);
+        const __m256i q = look_up(table->mantissa, magnitudes);
+        const __m256i below = _mm256_sub_epi8(pair_top, load_line(element_tops[p]));
+        const __m256i factor = _mm256_shuffle_epi8(factors, _mm256_min_epu8(below, seven));
+        const __m256i even =
+            ceil_squared(_mm256_and_si256(q, low_bytes), _mm256_and_si256(factor, low_bytes));
+        const __m256i odd = ceil_squared(_mm256_srli_epi16(q, 8), _mm256_srli_epi16(factor, 8));
+        norm = row_sums_add(norm, _mm256_add_epi16(even, odd));
+    }
+    row_sums_store(norm, bounds->norm[0]);
+    memset(bounds->norm[1], 0, sizeof bounds->norm[1]);
+}
+
+/* Quarters of 64 bits 0, 2, 1, 3: unpacking within 128 bits then gives rows 0..7 and 8..15, and
+ * what packing leaves comes back in order. */
+INLINE __m256i swap_middle(__m256i x)
+{
+    return _mm256_permute4x64_epi64(x, 0xd8);
+}
+
+/* 4 + shift of one block for both bytes of the pair of each row, at least -128 and as such as good
+ * as anything lower; rows as swap_middle() leaves them. */
+static __m256i pair_shifts(const int16_t shift[LANES])
+{
+    const __m256i four_more =
+        _mm256_add_epi16(_mm256_loadu_si256((const void *)shift), _mm256_set1_epi16(4));
+    const __m256i least = _mm256_max_epi16(four_more, _mm256_set1_epi16(-128));
+    const __m256i low = _mm256_and_si256(least, _mm256_set1_epi16(0xff));
+    return swap_middle(_mm256_or_si256(low, _mm256_slli_epi16(least, 8)));
+}
+
+/* A mantissa of 8 rows: (q * 2^12) * 2^(left + 4) / 2^16; what the low half of the product keeps
+ * is lost. The low byte of x, the high byte of the power are in separate vectors of bytes. */
+INLINE __m256i mantissa_words(__m256i x, __m256i power, __m256i codes, __m256i *kept)
+{
+    *kept = _mm256_cmpeq_epi16(_mm256_mullo_epi16(x, power), _mm256_setzero_si256());
+    const __m256i m = _mm256_and_si256(_mm256_mulhi_epu16(x, power), *kept);
+    return _mm256_sign_epi16(m, _mm256_or_si256(codes, _mm256_set1_epi16(1)));
+}
+
+static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint16_t *remainders)
+{
+    /* Powers 0..15 of two, low and high bytes; an index below 0 becomes 0, where nothing is left
+     * of q and all of it is lost. */
+    const __m256i low_powers = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, (char)128, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m256i high_powers = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, (char)128));
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i shifts[2] = {pair_shifts(shift[0]), pair_shifts(shift[1])};
+    uint32_t any = 0;
+    for (int p = 0; p < PAIRS; p++) {
+        const __m256i codes = swap_middle(load_line(pairs + p * stride));
+        const __m256i magnitudes = _mm256_and_si256(codes, _mm256_set1_epi8(0x7f));
+        const __m256i q = look_up(table->mantissa, magnitudes);
+        const __m256i left =
+            _mm256_adds_epi8(look_up(table->exponent, magnitudes), shifts[p / (PAIRS / 2)]);
+        const __m256i index = _mm256_max_epi8(left, zero);
+        const __m256i low = _mm256_shuffle_epi8(low_powers, index);
+        const __m256i high = _mm256_shuffle_epi8(high_powers, index);
+        const __m256i x = _mm256_slli_epi16(q, 4); /* q < 16: no byte spills into the next */
+        __m256i kept[2];
+        const __m256i first =
+            mantissa_words(_mm256_unpacklo_epi8(zero, x), _mm256_unpacklo_epi8(low, high),
+                           _mm256_unpacklo_epi8(codes, codes), &kept[0]);
+        const __m256i second =
+            mantissa_words(_mm256_unpackhi_epi8(zero, x), _mm256_unpackhi_epi8(low, high),
+                           _mm256_unpackhi_epi8(codes, codes), &kept[1]);
+        _mm256_storeu_si256((void *)(out + p * out_stride), first);
+        oct_store_first_lanes(out + p * out_stride + 16, second, lanes - 8);
+        const __m256i bytes = swap_middle(_mm256_packs_epi16(kept[0], kept[1]));
+        const uint32_t lost = ~(uint32_t)_mm256_movemask_epi8(bytes);
+        uint16_t *bits = remainders + p * 4;
+        bits[0] = (uint16_t)_pext_u32(lost, 0x55555555u);
+        bits[2] = (uint16_t)_pext_u32(lost, 0xaaaaaaaau);
+        any |= lost;
+    }
+    return any != 0;
+}
+
+INLINE __m256i broadcast_pair(const int16_t *pair)
+{
+    int32_t both;
+    memcpy(&both, pair, sizeof both);
+    return _mm256_set1_epi32(both);
+}
+
+/* sum + the dots of pairs, modulo 2^32. In one piece: from intrinsics GCC 12 makes a register copy
+ * of every sum and spills. */
+INLINE __m256i add_dots(__m256i sum, __m256i x, __m256i y)
+{
+    __m256i dots;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(dots) : "x"(x), "x"(y));
+    return sum;
+}
+
+/* One group of `rows` (at most 5) x 16 of a tile: 10 sums, 2 vectors of b, one of a and one of dots
+ * in 16 registers. */
+INLINE void integer_part(int rows, const int16_t *a, const int16_t *b, const float *a_unit,
+                         const float *b_unit, float *c)
+{
+    __m256i sum[5][2];
+#pragma GCC unroll 5
+    for (int i = 0; i < rows; i++)
+        sum[i][0] = sum[i][1] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int p = 0; p < PAIRS; p++) {
+        const __m256i b0 = _mm256_loadu_si256((const void *)b);
+        const __m256i b1 = _mm256_loadu_si256((const void *)(b + 16));
+#pragma GCC unroll 5
+        for (int i = 0; i < rows; i++) {
+            const __m256i x = broadcast_pair(a + 2 * i);
+            sum[i][0] = add_dots(sum[i][0], x, b0);
+            sum[i][1] = add_dots(sum[i][1], x, b1);
+        }
+        a += 2 * MR;
+        b += 2 * NR;
+    }
+    const __m256 u0 = _mm256_loadu_ps(b_unit), u1 = _mm256_loadu_ps(b_unit + 8);
+#pragma GCC unroll 5
+    for (int i = 0; i < rows; i++) {
+        const __m256 u = _mm256_broadcast_ss(a_unit + i);
+        float *row = c + i * NR;
+        const __m256 x0 = _mm256_cvtepi32_ps(sum[i][0]), x1 = _mm256_cvtepi32_ps(sum[i][1]);
+        _mm256_storeu_ps(row, _mm256_fmadd_ps(x0, _mm256_mul_ps(u, u0), _mm256_loadu_ps(row)));
+        _mm256_storeu_ps(row + 8,
+                         _mm256_fmadd_ps(x1, _mm256_mul_ps(u, u1), _mm256_loadu_ps(row + 8)));
+    }
+}
+
+/* Functions of their own: inlined into a loop, GCC 12 keeps a second copy of the sums on the stack.
+ */
+static __attribute__((noinline)) void
+integer_5x16(const int16_t *a, const int16_t *b, const float *a_unit, const float *b_unit, float *c)
+{
+    integer_part(5, a, b, a_unit, b_unit, c);
+}
+
+static __attribute__((noinline)) void
+integer_4x16(const int16_t *a, const int16_t *b, const float *a_unit, const float *b_unit, float *c)
+{
+    integer_part(4, a, b, a_unit, b_unit, c);
+}
+
+static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, const float *a_unit,
+                         const float *b_unit, float *c)
+{
+    for (int64_t g = 0; g < groups; g++) {
+        for (int64_t j = 0; j < NR; j += 16) {
+            integer_5x16(a, b + 2 * j, a_unit, b_unit + j, c + j);
+            integer_5x16(a + 10, b + 2 * j, a_unit + 5, b_unit + j, c + 5 * NR + j);
+            integer_4x16(a + 20, b + 2 * j, a_unit + 10, b_unit + j, c + 10 * NR + j);
+        }
+        a += PAIRS * 2 * MR;
+        b += PAIRS * 2 * NR;
+        a_unit += MR;
+        b_unit += NR;
+    }
+}
+
+/* The mantissas of element k of 8 rows whose pairs are given. */
+INLINE __m256 odd_or_even(__m256i pairs, int64_t k)
+{
+    const __m128i left = _mm_cvtsi32_si128(k % 2 ? 0 : 16);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(pairs, left), 16));
+}
+
+static void left_remainders(const oct_remainder_list *left, const int16_t *b, const float *b_unit,
+                            float *c)
+{
+    for (int64_t e = 0; e < left->count; e++) {
+        const oct_remainder *entry = left->entries + e;
+        const int16_t *m = b + entry->k / 2 * 2 * NR;
+        const float *unit = b_unit + entry->k / OCT_GEMM_GROUP * NR;
+        const __m256 value = _mm256_set1_ps(entry->value);
+        float *row = c + entry->row * NR;
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < NR; j += WIDE) {
+            const __m256 x = odd_or_even(_mm256_loadu_si256((const void *)(m + 2 * j)), entry->k);
+            const __m256 y = _mm256_mul_ps(value, _mm256_loadu_ps(unit + j));
+            _mm256_storeu_ps(row + j, _mm256_fmadd_ps(x, y, _mm256_loadu_ps(row + j)));
+        }
+    }
+}
+
+/* Remainder times remainder, k ascending, into d[column][row]. */
+static void cross_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                             float *d)
+{
+    for (int64_t w = 0; w < OCT_GEMM_CHUNK / 64; w++)
+        for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
+            const int64_t k = w * 64 + __builtin_ctzll(both);
+            for (int64_t j = right->start[k]; j < right->count && right->entries[j].k == k; j++) {
+                const __m128 y = _mm_set_ss(right->entries[j].value);
+                float *column = d + right->entries[j].row * LANES;
+                for (int64_t i = left->start[k]; i < left->count && left->entries[i].k == k; i++) {
+                    float *target = column + left->entries[i].row;
+                    const __m128 x = _mm_set_ss(left->entries[i].value);
+                    _mm_store_ss(target, _mm_fmadd_ss(x, y, _mm_load_ss(target)));
+                }
+            }
+        }
+}
+
+static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                             const int16_t *a, const float *a_unit, float *c)
+{
+    _Alignas(32) float d[NR * LANES] = {0}; /* [column][row] */
+    const __m256i rows[2] = {oct_first_lanes(WIDE), oct_first_lanes(MR - WIDE)};
+    for (int64_t e = 0; e < right->count; e++) {
+        const oct_remainder *entry = right->entries + e;
+        const int16_t *m = a + entry->k / 2 * 2 * MR;
+        const float *unit = a_unit + entry->k / OCT_GEMM_GROUP * MR;
+        const __m256 value = _mm256_set1_ps(entry->value);
+        float *column = d + entry->row * LANES;
+#pragma GCC unroll 2
+        for (int64_t i = 0; i < 2; i++) {
+            const __m256i both =
+                _mm256_maskload_epi32((const int *)(const void *)m + 8 * i, rows[i]);
+            const __m256 y = _mm256_mul_ps(value, _mm256_maskload_ps(unit + 8 * i, rows[i]));
+            float *target = column + 8 * i;
+            _mm256_store_ps(
+                target, _mm256_fmadd_ps(odd_or_even(both, entry->k), y, _mm256_load_ps(target)));
+        }
+    }
+    if (left)
+        cross_remainders(right, left, d);
+    for (int64_t j = 0; j < NR; j += WIDE)
+        for (int64_t half = 0; half < LANES; half += WIDE) {
+            __m256i r[WIDE];
+#pragma GCC unroll 8
+            for (int64_t i = 0; i < WIDE; i++)
+                r[i] = _mm256_load_si256((const void *)(d + (j + i) * LANES + half));
+            oct_transpose_8x8(r);
+#pragma GCC unroll 8
+            for (int64_t i = 0; i < WIDE; i++) {
+                if (half + i >= MR)
+                    break;
+                float *row = c + (half + i) * NR + j;
+                _mm256_storeu_ps(row,
+                                 _mm256_add_ps(_mm256_loadu_ps(row), _mm256_castsi256_ps(r[i])));
+            }
+        }
+}
+
+void oct_block_integer_kernels_avx2(oct_gemm_kernels *kernels)
+{
+    kernels->gather_pairs = gather_pairs;
+    kernels->bounds_mxfp8 = bounds_mxfp8;
+    kernels->bounds_hif8 = bounds_hif8;
+    kernels->mantissas = mantissas;
+    kernels->integer_tile = integer_tile;
+    kernels->left_remainders = left_remainders;
+    kernels->right_remainders = right_remainders;
+}
+
+#endif
