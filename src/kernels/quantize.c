@@ -18,6 +18,8 @@ void oct_quantize_kernels_init(oct_quantize_kernels *kernels, oct_isa isa)
     *kernels = (oct_quantize_kernels){0};
     oct_quantize_kernels_ref(kernels);
 #if defined(__x86_64__)
+    if (isa >= OCT_ISA_AVX2)
+        oct_quantize_kernels_avx2(kernels);
     if (isa >= OCT_ISA_AVX512)
         oct_quantize_kernels_avx512(kernels);
 #else

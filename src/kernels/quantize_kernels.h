@@ -7,6 +7,7 @@
 
 /* Each sets every entry it implements and leaves the others alone. */
 void oct_quantize_kernels_ref(oct_quantize_kernels *kernels);
+void oct_quantize_kernels_avx2(oct_quantize_kernels *kernels);   /* x86-64 only */
 void oct_quantize_kernels_avx512(oct_quantize_kernels *kernels); /* x86-64 only */
 
 #endif
