@@ -42,6 +42,8 @@ void oct_attention_kernels_init(oct_attention_kernels *kernels, oct_isa isa)
 {
     oct_attention_kernels_ref(kernels);
 #if defined(__x86_64__)
+    if (isa >= OCT_ISA_AVX2)
+        oct_attention_kernels_avx2(kernels);
     if (isa >= OCT_ISA_AVX512)
         oct_attention_kernels_avx512(kernels);
 #else

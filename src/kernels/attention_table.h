@@ -63,6 +63,7 @@ struct oct_attention_kernels {
 /* The loops in scalar C; they are the meaning of the table. */
 void oct_attention_kernels_ref(oct_attention_kernels *kernels);
 #if defined(__x86_64__)
+void oct_attention_kernels_avx2(oct_attention_kernels *kernels);
 void oct_attention_kernels_avx512(oct_attention_kernels *kernels);
 #endif
 

@@ -11,6 +11,8 @@ void oct_elementwise_kernels_init(oct_elementwise_kernels *kernels, oct_isa isa)
 {
     oct_elementwise_kernels_ref(kernels);
 #if defined(__x86_64__)
+    if (isa >= OCT_ISA_AVX2)
+        oct_elementwise_kernels_avx2(kernels);
     if (isa >= OCT_ISA_AVX512)
         oct_elementwise_kernels_avx512(kernels);
 #else

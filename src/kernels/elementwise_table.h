@@ -93,6 +93,7 @@ struct oct_elementwise_kernels {
 
 /* Fill every entry: the definition, and its twins. */
 void oct_elementwise_kernels_ref(struct oct_elementwise_kernels *kernels);
+void oct_elementwise_kernels_avx2(struct oct_elementwise_kernels *kernels);   /* x86-64 only */
 void oct_elementwise_kernels_avx512(struct oct_elementwise_kernels *kernels); /* x86-64 only */
 
 #endif

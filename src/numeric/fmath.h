@@ -1,6 +1,6 @@
 /* Own elementary functions, built from + - * / sqrt and fma only, so that every machine and every
  * instruction set computes the same bits. These scalar definitions are the meaning;
- * kernels/fmath_avx512.h holds the 16-lane twins of the FP32 ones.
+ * kernels/fmath_avx2.h and kernels/fmath_avx512.h hold the vector twins of the FP32 ones.
  *
  * NaN gives a quiet NaN with the operand's sign and payload; an invalid operand gives the NaN
  * 7fc00000. Errors in ulp are bounds that tests/unit/test_fmath.c measures. None sets errno. */
