@@ -378,6 +378,19 @@ oct_status oct_file_stat(const oct_file_table *table, const char *path, oct_file
     return result ? fail_errno(err, "stat", path, result) : OCT_OK;
 }
 
+oct_status oct_file_require_regular(const oct_file_table *table, const char *what, const char *path,
+                                    oct_err *err)
+{
+    static const char *const found[] = {"nothing", "a regular file", "a directory",
+                                        "a pipe or a device"};
+    oct_file_info info;
+    OCT_TRY(oct_file_stat(table, path, &info, err));
+    if (info.kind == OCT_FILE_NONE || info.kind == OCT_FILE_REGULAR)
+        return OCT_OK;
+    return OCT_FAIL(err, OCT_E_IO, "cannot open %s: found %s, a regular file is required (%s)",
+                    what, found[info.kind], path);
+}
+
 oct_status oct_file_free_space(const oct_file_table *table, const char *path, uint64_t *bytes,
                                oct_err *err)
 {

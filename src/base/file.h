@@ -108,6 +108,11 @@ oct_status oct_file_stat(const oct_file_table *table, const char *path, oct_file
 oct_status oct_file_free_space(const oct_file_table *table, const char *path, uint64_t *bytes,
                                oct_err *err) OCT_MUST_CHECK;
 
+/* Refuses a path where something else than a regular file is: opening a pipe would wait for its
+ * other end. Nothing there is fine. `what` is named in the message. Errors: OCT_E_IO. */
+oct_status oct_file_require_regular(const oct_file_table *table, const char *what, const char *path,
+                                    oct_err *err) OCT_MUST_CHECK;
+
 /* Unlinks the files of a directory that has no subdirectories, then the directory. */
 oct_status oct_file_remove_dir(const oct_file_table *table, const char *path,
                                oct_err *err) OCT_MUST_CHECK;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
 const char *oct_trace_kind_name(oct_trace_kind kind)
 {
     static const char *const names[OCT_TRACE_KIND_COUNT] = {
@@ -32,6 +34,7 @@ struct oct_trace_file {
 
 oct_status oct_trace_file_open(const char *path, oct_trace_file **out, oct_err *err)
 {
+    OCT_TRY(oct_file_require_regular(&oct_file_table_real, "the trace", path, err));
     oct_trace_file *file = malloc(sizeof *file);
     if (!file)
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot open trace '%s': out of memory", path);

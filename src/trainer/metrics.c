@@ -9,6 +9,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 static char newline[] = "\n";
 
 struct oct_metrics {
@@ -67,6 +69,7 @@ static oct_status cut_rows(const char *path, int64_t keep_attempt, oct_err *err)
                    : OCT_FAIL(err, OCT_E_IO, "cannot read metrics: %s (%s)", strerror(errno), path);
     char tmp[4200];
     (void)snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    (void)unlink(tmp); /* whatever it is: a pipe would wait for a reader */
     FILE *out = fopen(tmp, "we");
     bool ok = out != NULL;
     char *line = NULL;
@@ -89,6 +92,7 @@ static oct_status cut_rows(const char *path, int64_t keep_attempt, oct_err *err)
 
 oct_status oct_metrics_open(const char *path, int64_t keep_attempt, oct_metrics **out, oct_err *err)
 {
+    OCT_TRY(oct_file_require_regular(&oct_file_table_real, "metrics", path, err));
     if (keep_attempt >= 0)
         OCT_TRY(cut_rows(path, keep_attempt, err));
     oct_metrics *metrics = malloc(sizeof *metrics);

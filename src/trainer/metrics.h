@@ -30,7 +30,8 @@ typedef struct oct_step_metrics {
 typedef struct oct_metrics oct_metrics;
 
 /* Opens for appending. keep_attempt >= 0 first cuts every row with a larger attempt, in one atomic
- * step (a new file is renamed over the old one). */
+ * step (a new file is renamed over the old one). Errors: OCT_E_IO, also if there is something that
+ * is no regular file. */
 oct_status oct_metrics_open(const char *path, int64_t keep_attempt, oct_metrics **out,
                             oct_err *err) OCT_MUST_CHECK;
 

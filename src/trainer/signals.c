@@ -4,7 +4,9 @@
 #include <stddef.h>
 
 static volatile sig_atomic_t pending;
-static struct sigaction old_int, old_term;
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+enum { SIGNALS = sizeof numbers / sizeof numbers[0] };
+static struct sigaction old[SIGNALS];
 
 static void on_signal(int number)
 {
@@ -17,14 +19,17 @@ void oct_signals_install(void)
     /* RESETHAND: the default action, ending the process, is back for the second signal. */
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &old_int);
-    sigaction(SIGTERM, &action, &old_term);
+    for (int i = 0; i < SIGNALS; i++) {
+        sigaction(numbers[i], &action, &old[i]);
+        if (numbers[i] == SIGHUP && old[i].sa_handler == SIG_IGN) /* nohup */
+            sigaction(SIGHUP, &old[i], NULL);
+    }
 }
 
 void oct_signals_restore(void)
 {
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
+    for (int i = 0; i < SIGNALS; i++)
+        sigaction(numbers[i], &old[i], NULL);
 }
 
 int oct_signals_pending(void)

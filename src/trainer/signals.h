@@ -1,8 +1,10 @@
-/* SIGINT and SIGTERM ask a run to stop: the step in progress ends, a checkpoint is saved. */
+/* SIGINT, SIGTERM and SIGHUP ask a run to stop: the step in progress ends, a checkpoint is saved.
+ */
 #ifndef OCT_TRAINER_SIGNALS_H
 #define OCT_TRAINER_SIGNALS_H
 
-/* Installs the handlers; a second signal of the same kind ends the process at once. */
+/* Installs the handlers; a second signal of the same kind ends the process at once. A SIGHUP that
+ * is ignored (nohup) stays ignored. */
 void oct_signals_install(void);
 
 /* The handlers that were there before come back. */

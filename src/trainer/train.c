@@ -38,6 +38,7 @@ typedef struct trainer {
     int64_t last_step;  /* where this run ends */
     int64_t saved_step; /* newest checkpoint that was reported saved, -1 if none */
     bool last_save_failed;
+    bool row_lost; /* metrics could not be written; the state is that of a whole step */
     bool reserved; /* the first step has shown how much memory a step needs */
 } trainer;
 
@@ -351,7 +352,7 @@ static void tear_down(trainer *t)
 
 /* --- checkpoints ---------------------------------------------------------------------------- */
 
-/* on_failure: continue turns a failed save into a warning. */
+/* on_failure: continue turns a failed save into a warning while training does go on. */
 static oct_status judge_save(trainer *t, oct_status status, oct_err *err)
 {
     if (status == OCT_OK) {
@@ -359,7 +360,7 @@ static oct_status judge_save(trainer *t, oct_status status, oct_err *err)
         return OCT_OK;
     }
     t->last_save_failed = true;
-    if (t->config->checkpoint.stop_on_failure)
+    if (t->config->checkpoint.stop_on_failure || t->row_lost)
         return checkpoint_status(status, err);
     tell(t, t->options->observer.warning, "training goes on without this checkpoint: %s",
          err ? err->msg : oct_status_name(status));
@@ -499,10 +500,11 @@ static oct_status publish(trainer *t, oct_step_metrics *row, oct_err *err)
 {
     row->peak_memory_bytes = peak_memory_bytes();
     row->step = t->state.step;
-    OCT_TRY(oct_metrics_write(t->metrics, row, err));
-    if (t->options->observer.row)
+    const oct_status status = oct_metrics_write(t->metrics, row, err);
+    t->row_lost = status != OCT_OK;
+    if (status == OCT_OK && t->options->observer.row)
         t->options->observer.row(t->options->observer.arg, row, t->last_step);
-    return OCT_OK;
+    return status;
 }
 
 static oct_status train_step(trainer *t, oct_err *err)
@@ -584,7 +586,7 @@ static bool due(int64_t step, int64_t every)
     return every > 0 && step > 0 && step % every == 0;
 }
 
-static oct_status run_steps(trainer *t, oct_train_result *result, oct_err *err)
+static oct_status take_steps(trainer *t, oct_err *err)
 {
     const oct_config *config = t->config;
     while (t->state.step < t->last_step && !oct_signals_pending()) {
@@ -596,6 +598,32 @@ static oct_status run_steps(trainer *t, oct_train_result *result, oct_err *err)
             OCT_TRY(validate(t, err));
         if (due(t->state.step, config->checkpoint.save_steps) && t->state.step < t->last_step)
             OCT_TRY(save(t, config->checkpoint.async, err));
+    }
+    return OCT_OK;
+}
+
+static void warn_of_save(const trainer *t, oct_status status, const oct_err *err)
+{
+    if (status != OCT_OK)
+        tell(t, t->options->observer.warning, "a checkpoint is lost as well: %s", err->msg);
+}
+
+/* A run that stops for want of a row keeps what it has learned, if it can. */
+static void save_before_stopping(trainer *t)
+{
+    oct_err err = {0};
+    warn_of_save(t, finish_save(t, &err), &err);
+    if (t->saved_step != t->state.step)
+        warn_of_save(t, save(t, false, &err), &err);
+}
+
+static oct_status run_steps(trainer *t, oct_train_result *result, oct_err *err)
+{
+    const oct_status status = take_steps(t, err);
+    if (status != OCT_OK) {
+        if (t->row_lost)
+            save_before_stopping(t);
+        return status;
     }
     OCT_TRY(finish_save(t, err));
     if (t->saved_step != t->state.step)

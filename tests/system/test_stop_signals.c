@@ -1,4 +1,5 @@
-/* SIGTERM and SIGINT end a run at a step boundary with a checkpoint; during the build without. */
+/* SIGTERM, SIGINT and SIGHUP end a run at a step boundary with a checkpoint; during the build
+ * without. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,6 +71,12 @@ static void train__sigint_within_a_step__saves_at_its_end(void **state)
 {
     (void)state;
     assert_stops_and_resumes(SIGINT);
+}
+
+static void train__sighup_within_a_step__saves_at_its_end(void **state)
+{
+    (void)state;
+    assert_stops_and_resumes(SIGHUP);
 }
 
 /* While the checkpoint of step 2 may still be on its way: that one and the last one are there. */
@@ -147,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train__sigterm_within_a_step__saves_at_its_end),
         cmocka_unit_test(train__sigint_within_a_step__saves_at_its_end),
+        cmocka_unit_test(train__sighup_within_a_step__saves_at_its_end),
         cmocka_unit_test(train__sigterm_during_a_save__keeps_both_checkpoints),
         cmocka_unit_test(train__sigterm_in_the_last_step__completes),
         cmocka_unit_test(train__sigterm_during_the_build__saves_nothing),

@@ -9,6 +9,9 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/rng.h"
@@ -215,10 +218,41 @@ static void write__full_disk__is_an_error_with_the_path(void **state)
     oct_metrics *metrics = NULL;
     oct_err err = {0};
     const oct_step_metrics row = {.attempt = 1};
-    assert_int_equal(oct_metrics_open("/dev/full", -1, &metrics, &err), OCT_OK);
-    assert_int_equal(oct_metrics_write(metrics, &row, &err), OCT_E_IO);
-    assert_non_null(strstr(err.msg, "/dev/full"));
+    const struct rlimit none = {.rlim_max = RLIM_INFINITY};
+    struct rlimit before;
+    assert_int_equal(oct_metrics_open(temp_dir_name(&files, "full.jsonl"), -1, &metrics, &err),
+                     OCT_OK);
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    const oct_status status = oct_metrics_write(metrics, &row, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, OCT_E_IO);
+    assert_non_null(strstr(err.msg, "full.jsonl"));
     oct_metrics_close(metrics);
+}
+
+/* A pipe would wait for a reader, to the end of time. */
+static void open__pipe_or_device__is_refused_at_once(void **state)
+{
+    (void)state;
+    oct_metrics *metrics = NULL;
+    const char *pipe = temp_dir_name(&files, "pipe.jsonl");
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    for (int64_t keep = -1; keep < 2; keep++) {
+        oct_err err = {0};
+        assert_int_equal(oct_metrics_open(pipe, keep, &metrics, &err), OCT_E_IO);
+        assert_non_null(strstr(err.msg, "a regular file is required"));
+        assert_non_null(strstr(err.msg, "pipe.jsonl"));
+        assert_int_equal(oct_metrics_open("/dev/full", keep, &metrics, &err), OCT_E_IO);
+        assert_int_equal(oct_metrics_open(files.path, keep, &metrics, &err), OCT_E_IO);
+        assert_non_null(strstr(err.msg, "found a directory"));
+    }
+    const char *path = temp_dir_name(&files, "beside.jsonl");
+    write_rows(path, -1, 1, 3);
+    assert_int_equal(mkfifo(temp_dir_name(&files, "beside.jsonl.tmp"), 0600), 0);
+    write_rows(path, 2, 3, 4);
+    assert_rows(path, 4);
 }
 
 /* --- curves ----------------------------------------------------------------------------------- */
@@ -266,6 +300,7 @@ int main(void)
         cmocka_unit_test(open__resumed_earlier__cuts_later_rows_and_goes_on),
         cmocka_unit_test(open__half_a_row_at_the_end__is_cut_away),
         cmocka_unit_test(open__no_such_folder__is_an_error_with_the_path),
+        cmocka_unit_test(open__pipe_or_device__is_refused_at_once),
         cmocka_unit_test(write__full_disk__is_an_error_with_the_path),
         cmocka_unit_test(curve__gap_rate_and_final_loss__are_those_of_the_points),
     };

@@ -1,4 +1,4 @@
-/* SIGINT and SIGTERM are remembered while a run listens, and only then. */
+/* SIGINT, SIGTERM and SIGHUP are remembered while a run listens, and only then. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 static void install__each_signal__is_pending_until_the_next_run(void **state)
 {
     (void)state;
-    static const int numbers[] = {SIGTERM, SIGINT};
-    for (int i = 0; i < 2; i++) {
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 3; i++) {
         oct_signals_install();
         assert_int_equal(oct_signals_pending(), 0);
         assert_int_equal(raise(numbers[i]), 0);
@@ -35,18 +35,38 @@ static void on_signal(int number)
 static void restore__earlier_handlers__are_back(void **state)
 {
     (void)state;
-    struct sigaction action = {.sa_handler = on_signal}, now;
-    assert_int_equal(sigaction(SIGTERM, &action, NULL), 0);
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        struct sigaction action = {.sa_handler = on_signal}, now;
+        seen = 0;
+        assert_int_equal(sigaction(numbers[i], &action, NULL), 0);
+        oct_signals_install();
+        assert_int_equal(raise(numbers[i]), 0);
+        assert_int_equal(seen, 0);
+        oct_signals_restore();
+        assert_int_equal(sigaction(numbers[i], NULL, &now), 0);
+        assert_true(now.sa_handler == on_signal);
+        assert_int_equal(raise(numbers[i]), 0);
+        assert_int_equal(seen, numbers[i]);
+        action.sa_handler = SIG_DFL;
+        assert_int_equal(sigaction(numbers[i], &action, NULL), 0);
+    }
+}
+
+/* Started under nohup. */
+static void install__ignored_sighup__stays_ignored(void **state)
+{
+    (void)state;
+    struct sigaction action = {.sa_handler = SIG_IGN}, now;
+    assert_int_equal(sigaction(SIGHUP, &action, NULL), 0);
     oct_signals_install();
-    assert_int_equal(raise(SIGTERM), 0);
-    assert_int_equal(seen, 0);
+    assert_int_equal(raise(SIGHUP), 0);
+    assert_int_equal(oct_signals_pending(), 0);
     oct_signals_restore();
-    assert_int_equal(sigaction(SIGTERM, NULL, &now), 0);
-    assert_true(now.sa_handler == on_signal);
-    assert_int_equal(raise(SIGTERM), 0);
-    assert_int_equal(seen, SIGTERM);
+    assert_int_equal(sigaction(SIGHUP, NULL, &now), 0);
+    assert_true(now.sa_handler == SIG_IGN);
     action.sa_handler = SIG_DFL;
-    assert_int_equal(sigaction(SIGTERM, &action, NULL), 0);
+    assert_int_equal(sigaction(SIGHUP, &action, NULL), 0);
 }
 
 /* Whoever asks twice does not want to wait for the end of the step. */
@@ -72,6 +92,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(install__each_signal__is_pending_until_the_next_run),
         cmocka_unit_test(restore__earlier_handlers__are_back),
+        cmocka_unit_test(install__ignored_sighup__stays_ignored),
         cmocka_unit_test(install__second_signal__ends_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
