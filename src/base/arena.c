@@ -14,8 +14,8 @@ struct oct_arena_block {
 
 enum { MIN_BLOCK_BYTES = 1 << 20 };
 
-/* Released bytes are filled with this in debug builds (OCTET_POISON): NaN in F32, BF16, E4M3 and
- * E8M0. */
+/* In debug builds (OCTET_POISON) bytes are filled with this when they are handed out and when they
+ * are given back: NaN in F32, BF16, E4M3 and E8M0. */
 #ifdef OCTET_POISON
 enum { POISON = 0xff };
 #endif
@@ -66,7 +66,6 @@ static oct_status add_block(oct_arena *arena, size_t bytes, oct_err *err)
                         arena->name, capacity, arena->used_bytes);
     }
     arena->heap_calls++;
-    poison(data, capacity);
     *block = (oct_arena_block){.capacity = capacity, .data = data};
     if (arena->current) {
         /* Blocks behind the current one are empty leftovers of a rewind: too small, keep order. */
@@ -95,6 +94,7 @@ oct_status oct_arena_alloc(oct_arena *arena, size_t bytes, void **out, oct_err *
         OCT_TRY(add_block(arena, need, err));
     }
     *out = arena->current->data + arena->current->offset;
+    poison(*out, need);
     arena->current->offset += need;
     arena->used_bytes += need;
     if (arena->used_bytes > arena->peak_bytes)
