@@ -35,6 +35,19 @@ void oct_arena_init(oct_arena *arena, const char *name)
     *arena = (oct_arena){.name = name};
 }
 
+void oct_arena_init_fixed(oct_arena *arena, const char *name, void *memory, size_t bytes)
+{
+    _Static_assert(sizeof(oct_arena_block) <= OCT_ARENA_ALIGN, "the header has room");
+    *arena = (oct_arena){.name = name, .fixed = true};
+    const size_t skipped = -(uintptr_t)memory & (OCT_ARENA_ALIGN - 1);
+    if (bytes < skipped + OCT_ARENA_ALIGN)
+        return;
+    oct_arena_block *block = (oct_arena_block *)(void *)((unsigned char *)memory + skipped);
+    *block = (oct_arena_block){.capacity = bytes - skipped - OCT_ARENA_ALIGN,
+                               .data = (unsigned char *)block + OCT_ARENA_ALIGN};
+    arena->first = block;
+}
+
 static void free_chain(oct_arena_block *block)
 {
     while (block) {
@@ -47,12 +60,18 @@ static void free_chain(oct_arena_block *block)
 
 void oct_arena_release(oct_arena *arena)
 {
-    free_chain(arena->first);
+    if (!arena->fixed)
+        free_chain(arena->first);
     *arena = (oct_arena){.name = arena->name};
 }
 
 static oct_status add_block(oct_arena *arena, size_t bytes, oct_err *err)
 {
+    if (arena->fixed)
+        return OCT_FAIL(err, OCT_E_NOMEM,
+                        "cannot get memory for arena '%s': %zu more bytes wanted, %zu in use, its "
+                        "memory is fixed",
+                        arena->name, bytes, arena->used_bytes);
     size_t capacity = bytes > MIN_BLOCK_BYTES ? bytes : (size_t)MIN_BLOCK_BYTES;
     if (!arena->first && capacity < arena->peak_bytes)
         capacity = arena->peak_bytes;
@@ -166,8 +185,10 @@ oct_status oct_arena_reserve(oct_arena *arena, size_t bytes, oct_err *err)
     oct_arena_reset(arena);
     if (arena->first && arena->first->capacity >= bytes)
         return OCT_OK;
-    free_chain(arena->first);
-    arena->first = NULL;
+    if (!arena->fixed) {
+        free_chain(arena->first);
+        arena->first = NULL;
+    }
     OCT_TRY(add_block(arena, bytes, err));
     arena->current = NULL;
     return OCT_OK;

@@ -12,7 +12,8 @@
 
 typedef struct oct_arena_block oct_arena_block;
 
-/* Owner of its blocks. Not thread-safe: one arena belongs to one thread at a time. */
+/* Owner of its blocks, unless it is fixed. Not thread-safe: one arena belongs to one thread at a
+ * time. */
 typedef struct oct_arena {
     const char *name;       /* "persist", "step", "scratch", ...; static string */
     oct_arena_block *first; /* chain, newest last */
@@ -20,6 +21,7 @@ typedef struct oct_arena {
     size_t used_bytes;   /* live bytes over all blocks */
     size_t peak_bytes;   /* largest used_bytes since init */
     uint64_t heap_calls; /* how often the heap was asked: constant after the first step */
+    bool fixed;          /* memory of a caller: never grows, never freed */
 } oct_arena;
 
 /* A point to return to. */
@@ -32,10 +34,18 @@ typedef struct oct_arena_mark {
 /* Every allocation is aligned to this many bytes. */
 enum { OCT_ARENA_ALIGN = 64 };
 
+/* What a fixed arena takes for itself, alignment of its memory included. */
+enum { OCT_ARENA_FIXED_BYTES = 2 * OCT_ARENA_ALIGN };
+
 /* An empty arena: the heap is asked at the first allocation. release gives everything back; both
  * leave an arena that can be used. */
 void oct_arena_init(oct_arena *arena, const char *name);
 void oct_arena_release(oct_arena *arena);
+
+/* An arena over `bytes` of memory that the caller owns, any alignment; it starts a header inside. A
+ * round of allocations fits if OCT_ARENA_FIXED_BYTES and its sizes, each rounded up to
+ * OCT_ARENA_ALIGN, do. What does not fit is OCT_E_NOMEM; no heap call is ever made. */
+void oct_arena_init_fixed(oct_arena *arena, const char *name, void *memory, size_t bytes);
 
 /* Uninitialised bytes, 64-byte aligned, valid until a reset or rewind past this point. bytes 0
  * gives a valid pointer. Errors: OCT_E_NOMEM, naming the arena and the size. */

@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "cli/quantized.h"
 #include "cli/tool.h"
+#include "kernels/dequantize.h"
 #include "numeric/bf16.h"
 #include "numeric/e4m3.h"
 
@@ -17,7 +18,6 @@ typedef struct job {
     oct_quantized_files files;
     oct_npy_writer out;
     int64_t strip_rows;
-    float value[256]; /* of a code */
     float *y;
     void *codes;
     uint8_t *pairs;
@@ -27,20 +27,6 @@ typedef struct job {
 static float clean(float x)
 {
     return isnan(x) ? oct_f32_from_bits(0x7fc00000u) : x;
-}
-
-static void multiply_mxfp8(job *j, int64_t rows)
-{
-    const oct_quantized *q = &j->files.about;
-    const uint8_t *codes = j->codes;
-    const int64_t cols = q->cols, padded = 2 * oct_ceil_div(cols, 64);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++) {
-            const int64_t scale =
-                q->axis == -1 ? r * padded + c / 32 : (r / 64 * cols + c) * 2 + r / 32 % 2;
-            const int64_t i = r * cols + c;
-            j->y[i] = clean(j->value[codes[i]] * oct_e8m0_decode(j->pairs[scale]));
-        }
 }
 
 static oct_status strip(job *j, int64_t segment, int64_t first, int64_t rows, oct_err *err)
@@ -54,14 +40,17 @@ static oct_status strip(job *j, int64_t segment, int64_t first, int64_t rows, oc
     if (q->format == OCT_TOOL_MXFP8) {
         OCT_TRY(oct_quantized_read_pairs(&j->files, segment, first, rows, &j->tool.scratch,
                                          j->pairs, err));
-        multiply_mxfp8(j, rows);
+        oct_mx_dequantize(&j->tool.exec, j->codes, j->pairs, rows, q->cols, q->axis == -1, j->y);
         return oct_npy_append(&j->out, j->y, count, err);
     }
-    if (q->format == OCT_TOOL_HIF8)
+    if (q->format == OCT_TOOL_HIF8) {
         OCT_TRY(oct_npy_read(&j->files.scale, segment, 1, &scale, err));
+        oct_hif8_dequantize(&j->tool.exec, j->codes, count, scale, j->y);
+        return oct_npy_append(&j->out, j->y, count, err);
+    }
     for (int64_t i = 0; i < count; i++)
         j->y[i] = clean(q->format == OCT_TOOL_BF16 ? oct_bf16_to_f32(words[i])
-                                                   : j->value[bytes[i]] * scale);
+                                                   : oct_e4m3_decode(bytes[i]));
     return oct_npy_append(&j->out, j->y, count, err);
 }
 
@@ -92,9 +81,6 @@ static oct_status run(job *j, const char *prefix, const char *output, oct_err *e
     OCT_TRY(oct_quantized_open(prefix, &j->tool.memory, &j->files, err));
     const oct_quantized *q = &j->files.about;
     OCT_TRY(allocate(j, err));
-    for (int code = 0; code < 256; code++)
-        j->value[code] = q->format == OCT_TOOL_HIF8 ? oct_hif8_decode((uint8_t)code)
-                                                    : oct_e4m3_decode((uint8_t)code);
     OCT_TRY(oct_npy_create(output, OCT_NPY_F32, &q->shape, &j->out, err));
     for (int64_t s = 0; q->cols > 0 && s < q->segments.count; s++)
         for (int64_t row = oct_quantized_segment_start(q, s); row < q->segments.ends[s];) {

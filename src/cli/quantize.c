@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "cli/quantized.h"
 #include "cli/tool.h"
+#include "kernels/mx_scales.h"
 #include "low_precision/hif8/hif8.h"
 #include "numeric/bf16.h"
 #include "numeric/e4m3.h"
@@ -62,12 +63,10 @@ static oct_status mx_row_strip(job *j, int64_t segment, int64_t first, int64_t r
     const oct_mx_out out = {.row_codes = j->codes, .row_scales = j->pairs};
     OCT_TRY(oct_mx_quantize(&j->tool.exec, &x, NULL, (oct_mx_rule)j->about.scale_alg, &out, err));
     OCT_TRY(oct_npy_append(&j->data, j->codes, rows * j->about.cols, err));
-    const int64_t padded = 2 * oct_ceil_div(j->about.cols, 64);
     if (j->about.pairs)
-        return oct_npy_append(&j->scale, j->pairs, rows * padded, err);
+        return oct_npy_append(&j->scale, j->pairs, rows * 2 * oct_ceil_div(j->about.cols, 64), err);
     const int64_t blocks = oct_ceil_div(j->about.cols, 32);
-    for (int64_t r = 1; r < rows && blocks < padded; r++)
-        memmove(j->pairs + r * blocks, j->pairs + r * padded, (size_t)blocks);
+    oct_mx_row_scales_to_plain(j->pairs, rows, blocks, j->pairs);
     return oct_npy_append(&j->scale, j->pairs, rows * blocks, err);
 }
 
@@ -94,10 +93,11 @@ static oct_status mx_col_strip(job *j, int64_t segment, int64_t first, int64_t r
         j->scale_row += oct_ceil_div(rows, 64);
         return oct_npy_append(&j->scale, j->pairs, oct_ceil_div(rows, 64) * cols * 2, err);
     }
-    for (int64_t b = 0; b < oct_ceil_div(rows, 32); b++) {
-        for (int64_t c = 0; c < cols; c++)
-            j->line[c] = j->pairs[(b / 2 * cols + c) * 2 + b % 2];
-        OCT_TRY(oct_npy_append(&j->scale, j->line, cols, err));
+    const int64_t blocks = oct_ceil_div(rows, 32);
+    for (int64_t b = 0; b < blocks; b += 2) { /* a line has room for two */
+        const int64_t count = oct_min_i64(2, blocks - b);
+        oct_mx_col_scales_to_plain(j->pairs + b * cols, count, cols, j->line);
+        OCT_TRY(oct_npy_append(&j->scale, j->line, count * cols, err));
     }
     return OCT_OK;
 }

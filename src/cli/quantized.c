@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/size.h"
+#include "kernels/mx_scales.h"
 
 const char *const oct_tool_formats[OCT_TOOL_FORMAT_COUNT] = {"mxfp8", "hif8", "e4m3", "bf16"};
 const char *const oct_tool_roles[OCT_TOOL_ROLE_COUNT] = {"input", "weight", "grad"};
@@ -348,14 +349,12 @@ static oct_status read_row_pairs(const oct_quantized_files *files, int64_t first
     if (files->about.pairs)
         return oct_npy_read(&files->scale, first * padded, rows * padded, pairs, err);
     OCT_TRY(oct_npy_read(&files->scale, first * blocks, rows * blocks, plain, err));
-    memset(pairs, 0, (size_t)(rows * padded));
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(pairs + r * padded, plain + r * blocks, (size_t)blocks);
+    oct_mx_row_scales_to_pairs(plain, rows, blocks, pairs);
     return OCT_OK;
 }
 
 static oct_status read_col_pairs(const oct_quantized_files *files, int64_t segment, int64_t first,
-                                 int64_t rows, uint8_t *line, uint8_t *pairs, oct_err *err)
+                                 int64_t rows, uint8_t *plain, uint8_t *pairs, oct_err *err)
 {
     const oct_quantized *q = &files->about;
     const int64_t cols = q->cols, inside = first - oct_quantized_segment_start(q, segment);
@@ -363,12 +362,9 @@ static oct_status read_col_pairs(const oct_quantized_files *files, int64_t segme
     if (q->pairs)
         return oct_npy_read(&files->scale, (at + inside / 64) * cols * 2,
                             oct_ceil_div(rows, 64) * cols * 2, pairs, err);
-    memset(pairs, 0, (size_t)(oct_ceil_div(rows, 64) * cols * 2));
-    for (int64_t b = 0; b < oct_ceil_div(rows, 32); b++) {
-        OCT_TRY(oct_npy_read(&files->scale, (at + inside / 32 + b) * cols, cols, line, err));
-        for (int64_t c = 0; c < cols; c++)
-            pairs[(b / 2 * cols + c) * 2 + b % 2] = line[c];
-    }
+    const int64_t blocks = oct_ceil_div(rows, 32);
+    OCT_TRY(oct_npy_read(&files->scale, (at + inside / 32) * cols, blocks * cols, plain, err));
+    oct_mx_col_scales_to_pairs(plain, blocks, cols, pairs);
     return OCT_OK;
 }
 
@@ -376,14 +372,15 @@ oct_status oct_quantized_read_pairs(const oct_quantized_files *files, int64_t se
                                     int64_t first, int64_t rows, oct_arena *scratch, uint8_t *pairs,
                                     oct_err *err)
 {
-    void *line = NULL;
+    void *plain = NULL;
     const oct_arena_mark mark = oct_arena_save(scratch);
     const int64_t cols = files->about.cols;
-    const int64_t bytes = files->about.axis == -1 ? rows * oct_ceil_div(cols, 32) : cols;
-    OCT_TRY(oct_arena_array(scratch, bytes, 1, &line, err));
+    const int64_t bytes =
+        files->about.axis == -1 ? rows * oct_ceil_div(cols, 32) : oct_ceil_div(rows, 32) * cols;
+    OCT_TRY(oct_arena_array(scratch, bytes, 1, &plain, err));
     const oct_status status = files->about.axis == -1
-                                  ? read_row_pairs(files, first, rows, line, pairs, err)
-                                  : read_col_pairs(files, segment, first, rows, line, pairs, err);
+                                  ? read_row_pairs(files, first, rows, plain, pairs, err)
+                                  : read_col_pairs(files, segment, first, rows, plain, pairs, err);
     oct_arena_rewind(scratch, mark);
     return status;
 }

@@ -140,6 +140,16 @@ static void list_strips(const oct_groups *groups, strip *strips)
     }
 }
 
+static int64_t aligned_bytes(int64_t count, size_t size)
+{
+    return oct_ceil_div(count * (int64_t)size, OCT_ARENA_ALIGN) * OCT_ARENA_ALIGN;
+}
+
+int64_t oct_mx_quantize_bytes(int64_t count, int64_t rows)
+{
+    return aligned_bytes(oct_mx_col_pairs_bound(count, rows), sizeof(strip));
+}
+
 oct_status oct_mx_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                            oct_mx_rule rule, const oct_mx_out *out, oct_err *err)
 {
@@ -194,6 +204,12 @@ typedef struct hif8_job {
     bool saturate;
     uint8_t *codes;
 } hif8_job;
+
+int64_t oct_hif8_quantize_bytes(int64_t count, int64_t rows, int64_t cols)
+{
+    /* Every group ends with a run that may be short. */
+    return aligned_bytes(rows * cols / RUN_ELEMENTS + oct_max_i64(count, 1), sizeof(run));
+}
 
 /* Cuts the groups into runs, in scratch memory of exec. */
 static oct_status list_runs(const oct_exec *exec, const oct_groups *groups, int64_t cols, run **out,

@@ -95,6 +95,11 @@ void oct_quantize_kernels_init(oct_quantize_kernels *kernels, oct_isa isa);
 oct_status oct_mx_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                            oct_mx_rule rule, const oct_mx_out *out, oct_err *err) OCT_MUST_CHECK;
 
+/* Bytes of exec->scratch that oct_mx_quantize takes at most, and oct_hif8_amax or
+ * oct_hif8_quantize, for any split of `rows` into `count` groups. */
+int64_t oct_mx_quantize_bytes(int64_t count, int64_t rows);
+int64_t oct_hif8_quantize_bytes(int64_t count, int64_t rows, int64_t cols);
+
 /* amax[g] = max |x| over group g (0 for an empty group, NaN if it holds a NaN); one value when
  * groups is NULL or its count is 0. Errors: OCT_E_SHAPE if x is not 2-D F32/BF16 or the groups do
  * not end at M; OCT_E_NOMEM. */

@@ -1,9 +1,5 @@
 #include "low_precision/matmul.h"
 
-#include <string.h>
-
-#include "base/threads.h"
-
 static const char *layout_name(oct_layout layout)
 {
     static const char *const names[] = {"NN", "NT", "TN"};
@@ -222,82 +218,4 @@ oct_status oct_low_precision_grouped_matmul(const oct_run *run, const oct_matmul
                         "%s product of '%s': no groups are given, at least 1 is required",
                         label->phase, label->fqn);
     return multiply(run, label, left, right, layout, groups, out, err);
-}
-
-/* --- the product of one format over all its groups ------------------------------------------- */
-
-typedef struct zero_job {
-    const oct_gemm_out *out;
-    int64_t n;
-} zero_job;
-
-/* An empty contraction: c = 0, stored or folded like any other value. */
-static void zero_row(void *arg, int64_t row, int thread)
-{
-    (void)thread;
-    const zero_job *job = arg;
-    const size_t size = oct_dtype_bytes(job->out->dtype);
-    unsigned char *c = (unsigned char *)job->out->data + (size_t)(row * job->out->ld) * size;
-    if (job->out->store != OCT_GEMM_FOLD) {
-        memset(c, 0, (size_t)job->n * size);
-        return;
-    }
-    float *sum = (float *)(void *)c;
-    for (int64_t j = 0; j < job->n; j++)
-        sum[j] += 0.0f;
-}
-
-static oct_status multiply_slice(const oct_exec *exec, const oct_operand *left,
-                                 const oct_operand *right, oct_layout layout,
-                                 const oct_operand_slice *slice, const oct_gemm_out *out,
-                                 oct_matmul_routes *routes, oct_err *err)
-{
-    /* The rows of a group are rows of right too only where they are contracted. */
-    const oct_operand_slice all = {.group = slice->group, .rows = right->data.shape[0]};
-    const oct_quantized_matrix l = left->format->matrix(left, slice);
-    const oct_quantized_matrix r =
-        right->format->matrix(right, layout == OCT_LAYOUT_TN ? slice : &all);
-    if (l.rows == 0 || r.rows == 0)
-        return OCT_OK;
-    if (l.k == 0) {
-        zero_job job = {.out = out, .n = r.rows};
-        oct_parallel_for(exec->threads, l.rows, zero_row, &job);
-        return OCT_OK;
-    }
-    oct_panels *left_panels = NULL, *packed = NULL;
-    OCT_TRY(oct_pack(exec, &l, OCT_SIDE_LEFT, exec->scratch, &left_panels, err));
-    const oct_panels *right_panels = right->panels ? right->panels[slice->group] : NULL;
-    if (!right_panels) {
-        OCT_TRY(oct_pack(exec, &r, OCT_SIDE_RIGHT, exec->scratch, &packed, err));
-        right_panels = packed;
-    }
-    bool fma = false;
-    OCT_TRY(oct_block_integer_gemm(exec, left_panels, right_panels, out, &fma, err));
-    routes->block_integer += !fma;
-    routes->fma += fma;
-    return OCT_OK;
-}
-
-oct_status oct_operand_matmul(const oct_exec *exec, const oct_operand *left,
-                              const oct_operand *right, oct_layout layout, const oct_groups *groups,
-                              const oct_gemm_out *out, oct_matmul_routes *routes, oct_err *err)
-{
-    const int64_t count = groups ? groups->count : 1;
-    const bool tn = layout == OCT_LAYOUT_TN;
-    oct_operand_slice slice = {0};
-    for (int64_t g = 0; g < count; g++) {
-        const int64_t end = groups ? groups->ends[g] : left->data.shape[0];
-        slice.group = g;
-        slice.rows = end - slice.row;
-        oct_gemm_out part = *out;
-        const int64_t first = tn ? g * left->data.shape[1] : slice.row;
-        part.data =
-            (unsigned char *)out->data + (size_t)(first * out->ld) * oct_dtype_bytes(out->dtype);
-        const oct_arena_mark mark = oct_arena_save(exec->scratch);
-        OCT_TRY(multiply_slice(exec, left, right, layout, &slice, &part, routes, err));
-        oct_arena_rewind(exec->scratch, mark);
-        slice.row = end;
-        slice.pair += oct_mx_col_pairs(NULL, slice.rows);
-    }
-    return OCT_OK;
 }

@@ -31,11 +31,4 @@ oct_status oct_low_precision_grouped_matmul(const oct_run *run, const oct_matmul
                                             oct_layout layout, const oct_groups *groups,
                                             const oct_gemm_out *out, oct_err *err) OCT_MUST_CHECK;
 
-/* What the formats put into their table: packs what is not packed yet into exec->scratch and runs
- * the block-integer product per group. */
-oct_status oct_operand_matmul(const oct_exec *exec, const oct_operand *left,
-                              const oct_operand *right, oct_layout layout, const oct_groups *groups,
-                              const oct_gemm_out *out, oct_matmul_routes *routes,
-                              oct_err *err) OCT_MUST_CHECK;
-
 #endif

@@ -1,6 +1,6 @@
 #include "low_precision/hif8/hif8.h"
 
-#include "low_precision/matmul.h"
+#include "low_precision/operand_matmul.h"
 #include "low_precision/weight.h"
 #include "numeric/hif8.h"
 
@@ -20,18 +20,6 @@ static float format_max_of(const oct_quantizer *quantizer)
     return *(const float *)quantizer->settings;
 }
 
-/* One scale, or one per group or matrix of a stack. */
-static oct_tensor scale_layout(const oct_operand *operand)
-{
-    oct_tensor scales = {.dtype = OCT_DTYPE_F32};
-    const bool stacked = operand->data.ndim == 3;
-    if (stacked || operand->groups.count > 0) {
-        scales.ndim = 1;
-        scales.shape[0] = stacked ? operand->data.shape[0] : operand->groups.count;
-    }
-    return scales;
-}
-
 /* Codes and scales are made once; both orientations point at them. */
 static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
                            const oct_tensor *x, const oct_groups *groups,
@@ -44,7 +32,7 @@ static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
     if (groups)
         made.groups = *groups;
     OCT_TRY(oct_tensor_new_2d(arena, OCT_DTYPE_HIF8, x->shape[0], x->shape[1], &made.data, err));
-    made.scales = scale_layout(&made);
+    made.scales = oct_hif8_scale_layout(&made);
     void *amax = NULL;
     OCT_TRY(oct_arena_alloc(arena, oct_tensor_bytes(&made.scales), &made.scales.data, err));
     OCT_TRY(oct_arena_alloc(arena, oct_tensor_bytes(&made.scales), &amax, err));
@@ -73,7 +61,8 @@ static int weight_tensors(int ndim, const int64_t *shape, oct_physical_tensor *t
     for (int d = 0; d < ndim; d++)
         as_stored.data.shape[d] = shape[d];
     tensors[0] = (oct_physical_tensor){.name = "data", .tensor = as_stored.data};
-    tensors[1] = (oct_physical_tensor){.name = "scale", .tensor = scale_layout(&as_stored)};
+    tensors[1] =
+        (oct_physical_tensor){.name = "scale", .tensor = oct_hif8_scale_layout(&as_stored)};
     return 2;
 }
 
@@ -132,16 +121,7 @@ static void select(const oct_weight_storage *weight, oct_orientation orientation
     out->amax = weight->amax;
 }
 
-/* --- products -------------------------------------------------------------------------------- */
-
-static oct_quantized_matrix matrix(const oct_operand *operand, const oct_operand_slice *slice)
-{
-    oct_quantized_matrix codes = oct_operand_codes(operand, slice);
-    const bool per_group = operand->scales.ndim == 1;
-    codes.format = OCT_FORMAT_HIF8;
-    codes.scale = ((const float *)operand->scales.data)[per_group ? slice->group : 0];
-    return codes;
-}
+/* --- tables ---------------------------------------------------------------------------------- */
 
 /* Any row of a dense weight; a cut of dim 0 of stacked experts is between experts by itself. */
 static bool shard_rows_legal(int ndim, const int64_t *shape, int64_t rows)
@@ -151,8 +131,6 @@ static bool shard_rows_legal(int ndim, const int64_t *shape, int64_t rows)
     (void)rows;
     return true;
 }
-
-/* --- tables ---------------------------------------------------------------------------------- */
 
 static const float input_weight_max = OCT_HIF8_FORMAT_MAX_INPUT_WEIGHT;
 static const float gradient_max = OCT_HIF8_FORMAT_MAX_GRADIENT;
@@ -184,8 +162,8 @@ const oct_low_precision_format oct_hif8_format = {
     .weight_amax = weight_amax,
     .refresh = refresh,
     .select = select,
-    .scale_layout = scale_layout,
-    .matrix = matrix,
+    .scale_layout = oct_hif8_scale_layout,
+    .matrix = oct_hif8_matrix,
     .matmul = oct_operand_matmul,
     .shard_rows_legal = shard_rows_legal,
     .shard_rule = "whole rows (dense) or whole experts",

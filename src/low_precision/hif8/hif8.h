@@ -11,4 +11,8 @@ extern const oct_low_precision_format oct_hif8_format;
 #define OCT_HIF8_FORMAT_MAX_INPUT_WEIGHT 15.0f
 #define OCT_HIF8_FORMAT_MAX_GRADIENT     224.0f
 
+/* The entries scale_layout and matrix of the table. */
+oct_tensor oct_hif8_scale_layout(const oct_operand *operand);
+oct_quantized_matrix oct_hif8_matrix(const oct_operand *operand, const oct_operand_slice *slice);
+
 #endif

@@ -1,7 +1,6 @@
 #include "low_precision/mxfp8/mxfp8.h"
 
-#include "base/size.h"
-#include "low_precision/matmul.h"
+#include "low_precision/operand_matmul.h"
 #include "low_precision/weight.h"
 
 static oct_status gate(const oct_kernels *kernels, oct_err *err)
@@ -20,22 +19,6 @@ static oct_mx_rule rule_of(const oct_quantizer *quantizer)
     return *(const oct_mx_rule *)quantizer->settings;
 }
 
-/* Scales come in pairs: [lines, pairs, 2] along the last stored axis, [pairs, lines, 2] along the
- * one before it, once per matrix of a stack (kernels/quantize.h). */
-static oct_tensor scale_layout(const oct_operand *operand)
-{
-    const oct_tensor *data = &operand->data;
-    const int ndim = data->ndim;
-    const int64_t rows = data->shape[ndim - 2], cols = data->shape[ndim - 1];
-    const bool along_last = oct_operand_k_contiguous(operand);
-    oct_tensor scales = {.dtype = OCT_DTYPE_E8M0, .ndim = ndim + 1};
-    scales.shape[0] = data->shape[0]; /* of a stack; overwritten for one matrix */
-    scales.shape[ndim - 2] = along_last ? rows : oct_mx_col_pairs(&operand->groups, rows);
-    scales.shape[ndim - 1] = along_last ? oct_ceil_div(cols, 64) : cols;
-    scales.shape[ndim] = 2;
-    return scales;
-}
-
 /* Makes an operand over new codes and scales. */
 static oct_status new_operand(const oct_quantizer *quantizer, const oct_quantize_want *want,
                               oct_orientation orientation, const oct_tensor *x,
@@ -48,7 +31,7 @@ static oct_status new_operand(const oct_quantizer *quantizer, const oct_quantize
         made.groups = *groups;
     OCT_TRY(
         oct_tensor_new_2d(want->arena, OCT_DTYPE_E4M3, x->shape[0], x->shape[1], &made.data, err));
-    made.scales = scale_layout(&made);
+    made.scales = oct_mxfp8_scale_layout(&made);
     OCT_TRY(oct_arena_alloc(want->arena, oct_tensor_bytes(&made.scales), &made.scales.data, err));
     *codes = made.data.data;
     *scales = made.scales.data;
@@ -87,8 +70,8 @@ static int weight_tensors(int ndim, const int64_t *shape, oct_physical_tensor *t
         as_stored.orientation = (oct_orientation)o;
         const int axis = oct_operand_k_contiguous(&as_stored) ? ALONG_LAST : ALONG_ROWS;
         tensors[axis] = (oct_physical_tensor){.name = names[o][0], .tensor = as_stored.data};
-        tensors[axis + 1] =
-            (oct_physical_tensor){.name = names[o][1], .tensor = scale_layout(&as_stored)};
+        tensors[axis + 1] = (oct_physical_tensor){.name = names[o][1],
+                                                  .tensor = oct_mxfp8_scale_layout(&as_stored)};
     }
     return OCT_WEIGHT_MAX_TENSORS;
 }
@@ -146,28 +129,12 @@ static void select(const oct_weight_storage *weight, oct_orientation orientation
     out->scales = weight->tensors[axis + 1].tensor;
 }
 
-/* --- products -------------------------------------------------------------------------------- */
-
-static oct_quantized_matrix matrix(const oct_operand *operand, const oct_operand_slice *slice)
-{
-    oct_quantized_matrix codes = oct_operand_codes(operand, slice);
-    const uint8_t *scales = operand->scales.data;
-    const bool stacked = operand->data.ndim == 3;
-    const int64_t line = codes.k_contiguous ? oct_ceil_div(codes.k, 64) : codes.rows;
-    const int64_t first = stacked ? slice->group * operand->scales.shape[1]
-                                  : (codes.k_contiguous ? slice->row : slice->pair);
-    codes.format = OCT_FORMAT_MXFP8;
-    codes.scales = scales + first * line * 2;
-    codes.scale_ld = codes.k_contiguous ? 0 : codes.rows;
-    return codes;
-}
+/* --- tables ---------------------------------------------------------------------------------- */
 
 static bool shard_rows_legal(int ndim, const int64_t *shape, int64_t rows)
 {
     return (ndim == 3 ? rows * shape[1] : rows) % 64 == 0;
 }
-
-/* --- tables ---------------------------------------------------------------------------------- */
 
 static const oct_mx_rule rules[2] = {OCT_MX_RULE_FLOOR, OCT_MX_RULE_ROUND_UP};
 
@@ -202,8 +169,8 @@ const oct_low_precision_format oct_mxfp8_format = {
     .weight_scales = weight_scales,
     .refresh = refresh,
     .select = select,
-    .scale_layout = scale_layout,
-    .matrix = matrix,
+    .scale_layout = oct_mxfp8_scale_layout,
+    .matrix = oct_mxfp8_matrix,
     .matmul = oct_operand_matmul,
     .shard_rows_legal = shard_rows_legal,
     .shard_rule = "a multiple of 64 rows",
