@@ -12,11 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "guarded.h"
 
 #include "base/rng.h"
 #include "base/size.h"
@@ -24,8 +25,6 @@
 #include "kernels/exec.h"
 #include "numeric/bf16.h"
 #include "numeric/e4m3.h"
-
-enum { CANARY = 0xa5, PAGE = 4096 };
 
 static oct_kernels kernels[OCT_ISA_AVX512 + 1];
 static oct_arena scratch;
@@ -59,41 +58,6 @@ static int teardown(void **state)
 static oct_exec exec_of(int isa, int threads)
 {
     return (oct_exec){.kernels = &kernels[isa], .threads = threads, .scratch = &scratch};
-}
-
-/* --- memory that notices every stray access ----------------------------------------------------
- */
-
-/* `bytes` usable bytes at the end (or the start) of pages between two forbidden ones; the rest of
- * the pages holds canaries. Either way nothing is aligned beyond what the size leaves. */
-typedef struct guarded {
-    uint8_t *map, *data;
-    size_t pages_bytes, bytes;
-} guarded;
-
-static guarded guarded_new(size_t bytes, bool at_end)
-{
-    guarded memory = {.bytes = bytes, .pages_bytes = (bytes + PAGE) / PAGE * PAGE};
-    memory.map = mmap(NULL, memory.pages_bytes + 2 * PAGE, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(memory.map != MAP_FAILED);
-    assert_int_equal(mprotect(memory.map, PAGE, PROT_NONE), 0);
-    assert_int_equal(mprotect(memory.map + PAGE + memory.pages_bytes, PAGE, PROT_NONE), 0);
-    memory.data = memory.map + PAGE + (at_end ? memory.pages_bytes - bytes : 0);
-    memset(memory.map + PAGE, CANARY, memory.pages_bytes);
-    return memory;
-}
-
-static void guarded_free(guarded *memory)
-{
-    const uint8_t *start = memory->map + PAGE;
-    for (size_t i = 0; i < memory->pages_bytes; i++) {
-        const uint8_t *byte = start + i;
-        if ((byte < memory->data || byte >= memory->data + memory->bytes) && *byte != CANARY)
-            fail_msg("a byte %td from the start of %zu was written", byte - memory->data,
-                     memory->bytes);
-    }
-    assert_int_equal(munmap(memory->map, memory->pages_bytes + 2 * PAGE), 0);
 }
 
 /* --- data --------------------------------------------------------------------------------------
@@ -321,6 +285,28 @@ static void mx_quantize__all_bf16_words_under_all_scales__same_bytes_as_ref(void
     free(x);
     free(codes);
     free(scales);
+}
+
+/* Every largest magnitude at which a scale steps, and its neighbours, alone in a column. */
+static void mx_cols__amax_at_every_step__same_bytes_as_ref(void **state)
+{
+    (void)state;
+    static const uint32_t mantissas[] = {0,        1,        0x5fffff, 0x600000,
+                                         0x600001, 0x600002, 0x7fffff, 0x400000};
+    enum { COLS = 255 * 8 };
+    static float x[COLS];
+    static uint8_t codes[2][COLS], scales[2][2 * COLS];
+    for (uint32_t i = 0; i < COLS; i++)
+        x[i] = oct_f32_from_bits((i / 8) << 23 | mantissas[i % 8]);
+    for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++)
+        for (int rule = 0; rule < 2; rule++) {
+            kernels[OCT_ISA_REF].quantize.mx_cols(x, OCT_DTYPE_F32, COLS, 1, COLS,
+                                                  (oct_mx_rule)rule, codes[0], COLS, scales[0]);
+            kernels[isa].quantize.mx_cols(x, OCT_DTYPE_F32, COLS, 1, COLS, (oct_mx_rule)rule,
+                                          codes[1], COLS, scales[1]);
+            assert_memory_equal(codes[1], codes[0], COLS);
+            assert_memory_equal(scales[1], scales[0], 2 * COLS);
+        }
 }
 
 /* --- HiF8: every instruction set against ref ----------------------------------------------------
@@ -915,6 +901,7 @@ int main(void)
         cmocka_unit_test(mx_quantize__every_kind_dtype_and_rule__same_bytes_as_ref),
         cmocka_unit_test(mx_quantize__random_groups__same_bytes_as_ref),
         cmocka_unit_test(mx_quantize__all_bf16_words_under_all_scales__same_bytes_as_ref),
+        cmocka_unit_test(mx_cols__amax_at_every_step__same_bytes_as_ref),
         cmocka_unit_test(hif8_quantize__odd_sizes_and_scales__same_bytes_as_ref),
         cmocka_unit_test(hif8_encode__patterns_over_the_whole_range__same_bytes_as_ref),
         cmocka_unit_test(amax__nan_anywhere__is_nan),

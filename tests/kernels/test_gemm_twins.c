@@ -1,0 +1,620 @@
+/* Every inner loop of the matrix products against its twin in gemm_ref.c, at each instruction set
+ * that this CPU has. Sources end at forbidden pages, results lie between canaries, on bases that
+ * are aligned to one element only. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gemm_random.h"
+#include "guarded.h"
+
+#include "kernels/exec.h"
+#include "numeric/e4m3.h"
+#include "numeric/hif8.h"
+
+enum { LANES = OCT_GEMM_LANES, GROUP = OCT_GEMM_GROUP, MR = OCT_GEMM_MR, NR = OCT_GEMM_NR };
+
+static oct_kernels tables[OCT_ISA_AVX512 + 1];
+
+static int setup(void **state)
+{
+    (void)state;
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++)
+        oct_kernels_init(&tables[isa], (oct_isa)isa);
+    return 0;
+}
+
+static const oct_gemm_kernels *ref(void)
+{
+    return &tables[OCT_ISA_REF].gemm;
+}
+
+/* What a loop writes: the same bytes around it for ref and its twin. */
+typedef struct twin {
+    guarded wanted, found;
+} twin;
+
+static twin twin_new(size_t bytes)
+{
+    const bool at_end = random_below(2) != 0;
+    return (twin){guarded_new(bytes, at_end), guarded_new(bytes, at_end)};
+}
+
+static void twin_free(twin *t)
+{
+    guarded_free(&t->wanted);
+    guarded_free(&t->found);
+}
+
+/* Fills both with the same bytes. */
+static void twin_fill(twin *t, const void *from)
+{
+    memcpy(t->wanted.data, from, t->wanted.bytes);
+    memcpy(t->found.data, from, t->found.bytes);
+}
+
+static void check_bytes(const twin *t, const char *what, int isa)
+{
+    for (size_t i = 0; i < t->wanted.bytes; i++)
+        if (t->wanted.data[i] != t->found.data[i])
+            fail_msg("%s, %s: byte %zu of %zu is %02x, ref has %02x", what,
+                     oct_isa_name((oct_isa)isa), i, t->wanted.bytes, t->found.data[i],
+                     t->wanted.data[i]);
+}
+
+/* Which NaN an FMA returns depends on the order of its operands; all else is compared bit by bit.
+ */
+static void check_floats(const twin *t, const char *what, int isa)
+{
+    for (size_t i = 0; i < t->wanted.bytes / 4; i++) {
+        float wanted, found;
+        memcpy(&wanted, t->wanted.data + 4 * i, 4);
+        memcpy(&found, t->found.data + 4 * i, 4);
+        if (oct_f32_bits(one_nan(wanted)) != oct_f32_bits(one_nan(found)))
+            fail_msg("%s, %s: float %zu is %08x, ref has %08x", what, oct_isa_name((oct_isa)isa), i,
+                     oct_f32_bits(found), oct_f32_bits(wanted));
+    }
+}
+
+/* Now and then what is not a normal number. */
+static float awkward_float(void)
+{
+    static const uint32_t odd[] = {0x7f800000u, 0xff800000u, 0x7fc12345u, 0xffc00001u,
+                                   0x00000000u, 0x80000000u, 0x00000001u, 0x807fffffu,
+                                   0x7f7fffffu, 0x00800000u, 0x7f7f8000u, 0x3f808000u};
+    if (random_below(6) == 0)
+        return oct_f32_from_bits(odd[random_below((int64_t)(sizeof odd / sizeof *odd))]);
+    return (float)random_normal();
+}
+
+static void fill_floats(float *x, int64_t n, bool awkward)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = awkward ? awkward_float() : (float)random_normal();
+}
+
+/* --- packing ---------------------------------------------------------------------------------- */
+
+typedef struct source {
+    oct_quantized_matrix q;
+    oct_fma_source fma;
+    guarded data, scales;
+} source;
+
+/* format < 0: FP32 or BF16 numbers. All bytes of codes and scales are random. */
+static source source_new(int format, bool k_contiguous, int64_t rows, int64_t k)
+{
+    const bool at_end = random_below(4) != 0;
+    const oct_dtype dtype = random_below(2) ? OCT_DTYPE_F32 : OCT_DTYPE_BF16;
+    const int64_t size = format >= 0 ? 1 : dtype == OCT_DTYPE_F32 ? 4 : 2;
+    const int64_t line = k_contiguous ? k : rows, lines = k_contiguous ? rows : k;
+    const int64_t ld = line + random_below(3), scale_ld = rows + random_below(3);
+    /* The last line ends with its last element. */
+    source s = {.data = guarded_new((size_t)(size * ((lines - 1) * ld + line)), at_end),
+                .scales = guarded_new((size_t)((k + 63) / 64 * 2 * scale_ld), at_end)};
+    for (size_t i = 0; i < s.scales.bytes; i++)
+        s.scales.data[i] = (uint8_t)random_bits();
+    for (size_t i = 0; i < s.data.bytes / (size_t)size; i++) {
+        const float x = awkward_float();
+        const uint16_t word = (uint16_t)(oct_f32_bits(x) >> 16);
+        if (size == 1)
+            s.data.data[i] = (uint8_t)random_bits();
+        else
+            memcpy(s.data.data + i * (size_t)size, size == 4 ? (const void *)&x : &word,
+                   (size_t)size);
+    }
+    s.q = (oct_quantized_matrix){.format = format > 0 ? OCT_FORMAT_HIF8 : OCT_FORMAT_MXFP8,
+                                 .codes = s.data.data,
+                                 .ld = ld,
+                                 .k_contiguous = k_contiguous,
+                                 .rows = rows,
+                                 .k = k,
+                                 .scales = format == OCT_FORMAT_MXFP8 ? s.scales.data : NULL,
+                                 .scale_ld = scale_ld};
+    s.fma = (oct_fma_source){.data = s.data.data,
+                             .dtype = dtype,
+                             .ld = ld,
+                             .k_contiguous = k_contiguous,
+                             .rows = rows,
+                             .k = k};
+    return s;
+}
+
+static void source_free(source *s)
+{
+    guarded_free(&s->data);
+    guarded_free(&s->scales);
+}
+
+static void fma_pack__any_source__same_panel_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 400; round++) {
+        const int format = round % 3 - 1;
+        const int64_t width = round / 3 % 2 ? MR : NR;
+        const int64_t rows = 1 + random_below(70), k_all = 1 + random_below(100);
+        source s = source_new(format, round / 6 % 2 != 0, rows, k_all);
+        if (format >= 0)
+            s.fma = (oct_fma_source){.rows = rows, .k = k_all, .codes = &s.q};
+        const int64_t row = random_below((rows + width - 1) / width) * width;
+        const int64_t k = random_below((k_all + 15) / 16) * 16, kc = 1 + random_below(k_all - k);
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            const oct_gemm_kernels *fast = &tables[isa].gemm;
+            twin panel = twin_new((size_t)(width * kc) * sizeof(float));
+            ref()->fma_pack(&s.fma, &ref()->tables[s.q.format], row, width, k, kc,
+                            (void *)panel.wanted.data);
+            fast->fma_pack(&s.fma, &fast->tables[s.q.format], row, width, k, kc,
+                           (void *)panel.found.data);
+            check_floats(&panel, "fma_pack", isa);
+            twin_free(&panel);
+        }
+        source_free(&s);
+    }
+}
+
+static void gather_pairs__any_place__same_pairs_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 400; round++) {
+        const bool is_left = round % 2 != 0;
+        const int64_t width = is_left ? MR : NR, lanes = is_left ? LANES : NR;
+        const int64_t rows = 1 + random_below(70), k_all = 1 + random_below(200);
+        source s = source_new(OCT_FORMAT_HIF8, round / 2 % 2 != 0, rows, k_all);
+        const int64_t row = random_below((rows + width - 1) / width) * width;
+        const int64_t k = random_below((k_all + GROUP - 1) / GROUP) * GROUP;
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            twin pairs = twin_new((size_t)(lanes * GROUP));
+            ref()->gather_pairs(&s.q, row, width, lanes, k, pairs.wanted.data);
+            tables[isa].gemm.gather_pairs(&s.q, row, width, lanes, k, pairs.found.data);
+            check_bytes(&pairs, "gather_pairs", isa);
+            twin_free(&pairs);
+        }
+        source_free(&s);
+    }
+}
+
+/* --- units and mantissas ------------------------------------------------------------------------
+ */
+
+/* Lines of pairs of 16 rows; those from `lanes` on are 00. */
+typedef struct group {
+    guarded pairs;
+    int64_t stride;
+} group;
+
+static uint8_t *group_code(const group *g, int64_t row, int64_t k)
+{
+    return g->pairs.data + k / 2 * g->stride + 2 * row + k % 2;
+}
+
+typedef enum group_kind {
+    GROUP_ANY,     /* all 256 codes */
+    GROUP_FINITE,  /* none of Inf and NaN */
+    GROUP_ZERO,    /* both zeros of MXFP8 */
+    GROUP_LARGEST, /* full of the largest finite code */
+    GROUP_ONE,     /* one code among zeros */
+    GROUP_TWO,     /* a code everywhere but for one other in each row */
+    GROUP_KINDS
+} group_kind;
+
+static bool is_finite(oct_format format, uint8_t code)
+{
+    return format == OCT_FORMAT_MXFP8 ? isfinite(oct_e4m3_decode(code))
+                                      : isfinite(oct_hif8_decode(code));
+}
+
+static uint8_t finite_code(oct_format format)
+{
+    for (;;) {
+        const uint8_t code = (uint8_t)random_bits();
+        if (is_finite(format, code))
+            return code;
+    }
+}
+
+static group group_new(oct_format format, group_kind kind, int64_t lanes)
+{
+    group g = {.stride = random_below(2) ? 2 * LANES : 2 * NR};
+    g.pairs = guarded_new((size_t)(31 * g.stride + 2 * LANES), true);
+    for (int64_t row = 0; row < LANES; row++) {
+        const int64_t place = random_below(GROUP);
+        const uint8_t one = (uint8_t)random_bits(), other = finite_code(format);
+        for (int64_t k = 0; k < GROUP; k++) {
+            uint8_t code = 0;
+            switch (kind) {
+            case GROUP_ANY:
+                code = (uint8_t)random_bits();
+                break;
+            case GROUP_FINITE:
+                code = finite_code(format);
+                break;
+            case GROUP_LARGEST:
+                code = (uint8_t)((format == OCT_FORMAT_MXFP8 ? 0x7e : 0x6e) | (k % 3 ? 0x80 : 0));
+                break;
+            case GROUP_ONE:
+                code = k == place ? one : 0;
+                break;
+            case GROUP_TWO:
+                code = k == place ? one : other;
+                break;
+            case GROUP_ZERO:
+            case GROUP_KINDS:
+                code = format == OCT_FORMAT_MXFP8 && random_below(2) ? 0x80 : 0;
+            }
+            *group_code(&g, row, k) = row < lanes ? code : 0;
+        }
+    }
+    return g;
+}
+
+static void check_bounds(oct_format format, const group *g)
+{
+    for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+        const oct_gemm_kernels *fast = &tables[isa].gemm;
+        oct_group_bounds wanted, found;
+        memset(&found, 0x5a, sizeof found);
+        if (format == OCT_FORMAT_MXFP8) {
+            ref()->bounds_mxfp8(&ref()->tables[format], g->pairs.data, g->stride, &wanted);
+            fast->bounds_mxfp8(&fast->tables[format], g->pairs.data, g->stride, &found);
+            assert_memory_equal(found.norm, wanted.norm, sizeof wanted.norm);
+        } else {
+            ref()->bounds_hif8(&ref()->tables[format], g->pairs.data, g->stride, &wanted);
+            fast->bounds_hif8(&fast->tables[format], g->pairs.data, g->stride, &found);
+            assert_memory_equal(found.norm[0], wanted.norm[0], sizeof wanted.norm[0]);
+            assert_memory_equal(found.top, wanted.top, sizeof wanted.top);
+        }
+        assert_true(found.nonfinite == wanted.nonfinite);
+    }
+}
+
+static void bounds__any_codes__same_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 800; round++) {
+        const oct_format format = (oct_format)(round % 2);
+        group g =
+            group_new(format, (group_kind)(round / 2 % GROUP_KINDS), round / 4 % 2 ? MR : LANES);
+        check_bounds(format, &g);
+        guarded_free(&g.pairs);
+    }
+}
+
+/* 16 rows at a time: a code and every other one, at places that move. */
+static void bounds__all_pairs_of_codes__same_as_ref(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        const oct_format format = (oct_format)f;
+        group g = group_new(format, GROUP_ONE, 0);
+        for (int pair = 0; pair < 0x10000; pair += LANES) {
+            const int64_t k = pair / LANES % GROUP;
+            for (int64_t row = 0; row < LANES; row++) {
+                *group_code(&g, row, k) = (uint8_t)(pair >> 8);
+                *group_code(&g, row, GROUP - 1 - k) = (uint8_t)(pair + row);
+            }
+            check_bounds(format, &g);
+            for (int64_t row = 0; row < LANES; row++)
+                *group_code(&g, row, k) = *group_code(&g, row, GROUP - 1 - k) = 0;
+        }
+        guarded_free(&g.pairs);
+    }
+}
+
+/* Shifts that a unit can ask for: no mantissa beyond 15 * 2^11. */
+static int16_t random_shift(oct_format format, const group *g, int64_t row, int64_t block)
+{
+    int largest = -100;
+    for (int64_t k = 32 * block; k < 32 * block + 32; k++) {
+        const uint8_t magnitude = *group_code(g, row, k) & 0x7f;
+        const oct_code_table *table = &ref()->tables[format];
+        if (table->mantissa[magnitude] && table->exponent[magnitude] > largest)
+            largest = table->exponent[magnitude];
+    }
+    if (largest == -100)
+        return (int16_t)(random_below(60) - 20);
+    const int64_t below = random_below(4) == 0 ? random_below(280) : random_below(18);
+    return (int16_t)(11 - largest - below);
+}
+
+static void check_mantissas(oct_format format, const group *g, const int16_t shift[2][LANES],
+                            int64_t lanes, int64_t out_stride)
+{
+    const size_t bytes = (size_t)(31 * out_stride + 2 * lanes) * sizeof(int16_t);
+    uint8_t before[32 * 2 * NR * sizeof(int16_t)];
+    for (size_t i = 0; i < bytes; i++)
+        before[i] = (uint8_t)random_bits();
+    for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+        const oct_gemm_kernels *fast = &tables[isa].gemm;
+        twin out = twin_new(bytes), lost = twin_new((2 * GROUP - 1) * sizeof(uint16_t));
+        twin_fill(&out, before); /* what lies between the lines must stay */
+        const bool wanted =
+            ref()->mantissas(&ref()->tables[format], g->pairs.data, g->stride, shift, lanes,
+                             (void *)out.wanted.data, out_stride, (void *)lost.wanted.data);
+        const bool found =
+            fast->mantissas(&fast->tables[format], g->pairs.data, g->stride, shift, lanes,
+                            (void *)out.found.data, out_stride, (void *)lost.found.data);
+        assert_true(found == wanted);
+        check_bytes(&out, "mantissas", isa);
+        check_bytes(&lost, "remainders of mantissas", isa);
+        twin_free(&out);
+        twin_free(&lost);
+    }
+}
+
+static void mantissas__any_codes_and_shifts__same_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 800; round++) {
+        const oct_format format = (oct_format)(round % 2);
+        const int64_t lanes = round / 2 % 2 ? MR : LANES;
+        group g = group_new(format, (group_kind)(round / 4 % GROUP_KINDS), lanes);
+        int16_t shift[2][LANES];
+        for (int64_t block = 0; block < 2; block++)
+            for (int64_t row = 0; row < LANES; row++)
+                shift[block][row] = random_shift(format, &g, row, block);
+        check_mantissas(format, &g, (const int16_t(*)[LANES])shift, lanes,
+                        lanes == MR ? 2 * MR : 2 * NR);
+        guarded_free(&g.pairs);
+    }
+}
+
+/* Every code under every shift from where it fills 15 bits down to where nothing is left of it. */
+static void mantissas__every_code_and_shift__same_as_ref(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        const oct_format format = (oct_format)f;
+        const oct_code_table *table = &ref()->tables[format];
+        for (int first = 0; first < 128; first += LANES)
+            for (int below = 0; below < 20; below++) {
+                group g = group_new(format, GROUP_ONE, 0);
+                int16_t shift[2][LANES];
+                for (int64_t row = 0; row < LANES; row++) {
+                    const uint8_t magnitude = (uint8_t)(first + row);
+                    shift[0][row] = shift[1][row] =
+                        (int16_t)(11 - table->exponent[magnitude] - below);
+                    for (int64_t k = 0; k < GROUP; k++)
+                        *group_code(&g, row, k) = (uint8_t)(magnitude | (k % 3 ? 0x80 : 0));
+                }
+                check_mantissas(format, &g, (const int16_t(*)[LANES])shift, LANES, 2 * NR);
+                guarded_free(&g.pairs);
+            }
+    }
+}
+
+/* --- tiles -------------------------------------------------------------------------------------
+ */
+
+/* A source of int16 or float at a forbidden page. */
+static guarded random_mantissas(int64_t groups, int64_t width)
+{
+    guarded memory = guarded_new((size_t)(groups * GROUP * width) * sizeof(int16_t), true);
+    int16_t *m = (void *)memory.data;
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t row = 0; row < width; row++) {
+            /* sum m^2 < 2^31: 64 elements of 5792, or one of 30720 and the rest small. */
+            const bool full = random_below(3) == 0;
+            const int64_t large = random_below(GROUP);
+            for (int64_t k = 0; k < GROUP; k++) {
+                int64_t x = random_below(8001) - 4000;
+                if (full)
+                    x = row % 2 ? -5792 : 5792;
+                else if (large < 16)
+                    x = k == large ? 30720 - random_below(2) * 61440 : random_below(401) - 200;
+                m[((g * 32 + k / 2) * width + row) * 2 + k % 2] = (int16_t)x;
+            }
+        }
+    return memory;
+}
+
+static guarded random_units(int64_t count)
+{
+    guarded memory = guarded_new((size_t)count * sizeof(float), true);
+    float *unit = (void *)memory.data;
+    for (int64_t i = 0; i < count; i++)
+        unit[i] = ldexpf(1.0f, (int)random_below(30) - 20);
+    return memory;
+}
+
+static void fma_tile__any_length__same_sums_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 120; round++) {
+        static const int64_t lengths[] = {0, 1, 2, 127, 128, 129, 255, 257};
+        const int64_t kc = round < 8 ? lengths[round] : random_below(300);
+        guarded a = guarded_new((size_t)(kc * MR) * sizeof(float), true);
+        guarded b = guarded_new((size_t)(kc * NR) * sizeof(float), true);
+        float before[MR * NR];
+        fill_floats((void *)a.data, kc * MR, round % 3 == 0 && kc < 20);
+        fill_floats((void *)b.data, kc * NR, round % 3 == 0 && kc < 20);
+        fill_floats(before, MR * NR, round % 2 == 0);
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            twin c = twin_new(sizeof before);
+            twin_fill(&c, before);
+            ref()->fma_tile(kc, (void *)a.data, (void *)b.data, (void *)c.wanted.data);
+            tables[isa].gemm.fma_tile(kc, (void *)a.data, (void *)b.data, (void *)c.found.data);
+            check_floats(&c, "fma_tile", isa);
+            twin_free(&c);
+        }
+        guarded_free(&a);
+        guarded_free(&b);
+    }
+}
+
+static void integer_tile__full_and_mixed_groups__same_sums_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        const int64_t groups = round % 8;
+        guarded a = random_mantissas(groups, MR), b = random_mantissas(groups, NR);
+        guarded a_unit = random_units(groups * MR), b_unit = random_units(groups * NR);
+        float before[MR * NR];
+        fill_floats(before, MR * NR, false);
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            twin c = twin_new(sizeof before);
+            twin_fill(&c, before);
+            ref()->integer_tile(groups, (void *)a.data, (void *)b.data, (void *)a_unit.data,
+                                (void *)b_unit.data, (void *)c.wanted.data);
+            tables[isa].gemm.integer_tile(groups, (void *)a.data, (void *)b.data,
+                                          (void *)a_unit.data, (void *)b_unit.data,
+                                          (void *)c.found.data);
+            check_floats(&c, "integer_tile", isa);
+            twin_free(&c);
+        }
+        guarded_free(&a);
+        guarded_free(&b);
+        guarded_free(&a_unit);
+        guarded_free(&b_unit);
+    }
+}
+
+/* Remainders of a panel in a chunk of `groups`. */
+typedef struct list {
+    oct_remainder entries[OCT_GEMM_CHUNK * 4];
+    uint64_t present[OCT_GEMM_CHUNK / 64];
+    uint16_t start[OCT_GEMM_CHUNK];
+    oct_remainder_list list;
+} list;
+
+static list *list_new(int64_t groups, int64_t width, int64_t per_mille)
+{
+    list *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    int64_t count = 0;
+    for (int64_t k = 0; k < groups * GROUP; k++) {
+        l->start[k] = (uint16_t)count;
+        for (int64_t row = 0; row < width && count < (int64_t)(OCT_GEMM_CHUNK * 4); row++)
+            if (random_below(1000) < per_mille || (k % 50 == 7 && row == width - 1)) {
+                const float value =
+                    ldexpf((float)(8 + random_below(8)), (int)random_below(40) - 30);
+                l->entries[count++] = (oct_remainder){.value = random_below(2) ? value : -value,
+                                                      .k = (uint16_t)k,
+                                                      .row = (uint16_t)row};
+                l->present[k / 64] |= UINT64_C(1) << k % 64;
+            }
+    }
+    l->list = (oct_remainder_list){l->entries, count, l->present, l->start};
+    return l;
+}
+
+static void remainders__of_both_sides__same_sums_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        const int64_t groups = round % 4 ? 1 + random_below(6) : OCT_GEMM_CHUNK / GROUP;
+        guarded a = random_mantissas(groups, MR), b = random_mantissas(groups, NR);
+        guarded a_unit = random_units(groups * MR), b_unit = random_units(groups * NR);
+        list *left = list_new(groups, MR, random_below(60));
+        list *right = list_new(groups, NR, random_below(60));
+        float before[MR * NR];
+        fill_floats(before, MR * NR, false);
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            const oct_gemm_kernels *fast = &tables[isa].gemm;
+            twin c = twin_new(sizeof before);
+            twin_fill(&c, before);
+            ref()->left_remainders(&left->list, (void *)b.data, (void *)b_unit.data,
+                                   (void *)c.wanted.data);
+            fast->left_remainders(&left->list, (void *)b.data, (void *)b_unit.data,
+                                  (void *)c.found.data);
+            check_floats(&c, "left_remainders", isa);
+            const oct_remainder_list *cross = round % 3 ? &left->list : NULL;
+            ref()->right_remainders(&right->list, cross, (void *)a.data, (void *)a_unit.data,
+                                    (void *)c.wanted.data);
+            fast->right_remainders(&right->list, cross, (void *)a.data, (void *)a_unit.data,
+                                   (void *)c.found.data);
+            check_floats(&c, "right_remainders", isa);
+            twin_free(&c);
+        }
+        free(left);
+        free(right);
+        guarded_free(&a);
+        guarded_free(&b);
+        guarded_free(&a_unit);
+        guarded_free(&b_unit);
+    }
+}
+
+/* Every form of output and every edge of a tile; C ends with its last element. */
+static void finish_tile__every_edge_and_output__same_bytes_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 14 * 32 * 2; round++) {
+        const int64_t rows = 1 + round % MR, cols = 1 + round / MR % NR;
+        const int64_t row = random_below(3), col = random_below(5);
+        oct_gemm_out out = {.ld = col + cols + random_below(3),
+                            .dtype = random_below(2) ? OCT_DTYPE_BF16 : OCT_DTYPE_F32};
+        if (out.dtype == OCT_DTYPE_F32) {
+            out.store = random_below(2) ? OCT_GEMM_FOLD : OCT_GEMM_STORE;
+            out.round_bf16 = random_below(2) != 0;
+        }
+        const size_t size = out.dtype == OCT_DTYPE_BF16 ? 2 : 4;
+        const size_t bytes = size * (size_t)((row + rows - 1) * out.ld + col + cols);
+        guarded bias = guarded_new((size_t)(col + cols) * sizeof(float), true);
+        fill_floats((void *)bias.data, col + cols, round % 3 == 0);
+        if (random_below(2))
+            out.bias = (void *)bias.data;
+        guarded sums = guarded_new(MR * NR * sizeof(float), true);
+        fill_floats((void *)sums.data, MR * NR, true);
+        float before[6 * MR * NR];
+        fill_floats(before, (int64_t)(sizeof before / sizeof *before), true);
+        assert_true(bytes <= sizeof before);
+        oct_gemm_finish finish = {.out = &out,
+                                  .scaled = random_below(2) != 0,
+                                  .left_scale = (float)exp(random_normal()),
+                                  .right_scale = (float)exp(random_normal() * 40.0)};
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            twin c = twin_new(bytes);
+            twin_fill(&c, before);
+            out.data = c.wanted.data;
+            ref()->finish_tile(&finish, (void *)sums.data, row, rows, col, cols);
+            out.data = c.found.data;
+            tables[isa].gemm.finish_tile(&finish, (void *)sums.data, row, rows, col, cols);
+            check_bytes(&c, "finish_tile", isa);
+            twin_free(&c);
+        }
+        guarded_free(&bias);
+        guarded_free(&sums);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fma_pack__any_source__same_panel_as_ref),
+        cmocka_unit_test(gather_pairs__any_place__same_pairs_as_ref),
+        cmocka_unit_test(bounds__any_codes__same_as_ref),
+        cmocka_unit_test(bounds__all_pairs_of_codes__same_as_ref),
+        cmocka_unit_test(mantissas__any_codes_and_shifts__same_as_ref),
+        cmocka_unit_test(mantissas__every_code_and_shift__same_as_ref),
+        cmocka_unit_test(fma_tile__any_length__same_sums_as_ref),
+        cmocka_unit_test(integer_tile__full_and_mixed_groups__same_sums_as_ref),
+        cmocka_unit_test(remainders__of_both_sides__same_sums_as_ref),
+        cmocka_unit_test(finish_tile__every_edge_and_output__same_bytes_as_ref),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
