@@ -207,11 +207,11 @@ octet_status oct_api_check_groups(const octet_groups *groups, int64_t rows, cons
                                   const char *argument, octet_error *error)
 {
     char name[64];
-    (void)snprintf(name, sizeof name, "%.40s.count", argument);
+    (void)snprintf(name, sizeof name, "%.40scount", argument);
     OCT_API_TRY(oct_api_check_range(groups->count, 0, INT32_MAX, function, name, error));
     if (groups->count == 0)
         return OCTET_OK;
-    (void)snprintf(name, sizeof name, "%.40s.ends", argument);
+    (void)snprintf(name, sizeof name, "%.40sends", argument);
     OCT_API_TRY(oct_api_check_pointer(groups->ends, function, name, error));
     if ((uintptr_t)groups->ends % _Alignof(int64_t) != 0)
         return oct_api_fail(error, OCTET_E_ARGUMENT, function,
@@ -291,11 +291,11 @@ octet_status oct_api_read_operand(const octet_operand *operand, const char *func
                             "2^63 is required",
                             argument, (long long)matrices, (long long)about->rows,
                             (long long)about->cols);
-    (void)snprintf(name, sizeof name, "%.40s->groups", argument);
+    (void)snprintf(name, sizeof name, "%.40s->groups.", argument);
     OCT_API_TRY(oct_api_check_groups(&about->groups, about->rows, function, name, error));
     if (out->stacked && about->groups.count > 0)
         return oct_api_fail(error, OCTET_E_SHAPE, function,
-                            "%s.count is %lld, 0 is required for a stack of matrices", name,
+                            "%scount is %lld, 0 is required for a stack of matrices", name,
                             (long long)about->groups.count);
     const oct_operand view = oct_api_view(out);
     out->codes_bytes = oct_tensor_bytes(&view.data);

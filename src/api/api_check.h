@@ -87,7 +87,7 @@ octet_status oct_api_read_operand(const octet_operand *operand, const char *func
                                   const char *argument, oct_api_operand *out,
                                   octet_error *error) OCT_MUST_CHECK;
 
-/* count >= 0 and ends that reach `rows`. */
+/* count >= 0 and ends that reach `rows`. argument: what stands before "count" in messages. */
 octet_status oct_api_check_groups(const octet_groups *groups, int64_t rows, const char *function,
                                   const char *argument, octet_error *error) OCT_MUST_CHECK;
 

@@ -137,7 +137,8 @@ static octet_status read_product(const octet_context *context, const octet_opera
             octet_format_name(j->right.about.format), octet_format_name(j->left.about.format));
     if (j->grouped) {
         j->groups = *groups;
-        OCT_API_TRY(oct_api_check_groups(groups, j->left.about.rows, j->function, "groups", error));
+        OCT_API_TRY(
+            oct_api_check_groups(groups, j->left.about.rows, j->function, "groups->", error));
         OCT_API_TRY(
             oct_api_check_range(groups->count, 1, INT32_MAX, j->function, "groups->count", error));
     }

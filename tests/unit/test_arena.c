@@ -158,9 +158,42 @@ static void alloc__impossible_sizes__refused_by_name(void **state)
     oct_arena_release(&arena);
 }
 
+static void arena_init_fixed__any_alignment__serves_its_memory_and_no_more(void **state)
+{
+    (void)state;
+    oct_err err = {0};
+    enum { ROOM = OCT_ARENA_FIXED_BYTES + 4 * OCT_ARENA_ALIGN };
+    unsigned char memory[ROOM + 64 + 1];
+    for (size_t offset = 0; offset < 64; offset += 9) {
+        oct_arena arena;
+        void *a = NULL, *b = NULL, *c = NULL;
+        memory[offset + ROOM] = 0x5a;
+        oct_arena_init_fixed(&arena, "fixed", memory + offset, ROOM);
+        assert_int_equal(oct_arena_alloc(&arena, 65, &a, &err), OCT_OK);
+        const oct_arena_mark mark = oct_arena_save(&arena);
+        assert_int_equal(oct_arena_alloc(&arena, 128, &b, &err), OCT_OK);
+        memset(b, 1, 128);
+        assert_int_equal((uintptr_t)b % OCT_ARENA_ALIGN, 0);
+        assert_true((unsigned char *)b + 128 <= memory + offset + ROOM);
+        assert_int_equal(oct_arena_alloc(&arena, 65, &c, &err), OCT_E_NOMEM);
+        assert_non_null(strstr(err.msg, "fixed"));
+        oct_arena_rewind(&arena, mark);
+        assert_int_equal(oct_arena_alloc(&arena, 128, &c, &err), OCT_OK);
+        assert_ptr_equal(b, c);
+        oct_arena_reset(&arena);
+        assert_int_equal(oct_arena_alloc(&arena, 1, &c, &err), OCT_OK);
+        assert_ptr_equal(a, c);
+        assert_int_equal(oct_arena_reserve(&arena, ROOM, &err), OCT_E_NOMEM);
+        assert_int_equal(arena.heap_calls, 0);
+        assert_int_equal(memory[offset + ROOM], 0x5a);
+        oct_arena_release(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arena_init_fixed__any_alignment__serves_its_memory_and_no_more),
         cmocka_unit_test(alloc__many_sizes__aligned_and_apart),
         cmocka_unit_test(rewind__nested_marks__give_the_same_memory_again),
         cmocka_unit_test(reset__same_step_again__one_block_and_no_heap_call),
