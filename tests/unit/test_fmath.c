@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "kernels/elementwise.h"
 #include "numeric/bf16.h"
 #include "numeric/fmath.h"
 
@@ -118,6 +119,39 @@ static void sinf_cosf__special_and_large_operands__defined_results(void **state)
     }
 }
 
+/* The kernels of every instruction set in every lane, in whole vectors and rests, NaNs with their
+ * payload, and nothing written behind the last element. */
+static void fmath_kernels__special_operands__bits_of_the_scalar_functions(void **state)
+{
+    (void)state;
+    enum { MOST = 41 };
+    static const uint32_t special[] = {
+        0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000,
+        0x80800000, 0x3f800000, 0xbf800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000,
+        0x7fc00000, 0xffc00000, 0x7f800001, 0xff812345, 0x7fffffff, 0xffffffff, 0x42b17217,
+        0x42b17218, 0xc2aeac50, 0xc2cff1b4, 0xc2cff1b5, 0xc2ce8ed0, 0x3f3504f3, 0x3f3504f2};
+    float (*const scalar[])(float) = {oct_expf, oct_logf, oct_sigmoidf};
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
+        oct_elementwise_kernels kernels;
+        oct_elementwise_kernels_init(&kernels, (oct_isa)isa);
+        void (*const kernel[])(int64_t, const float *, float *) = {kernels.exp, kernels.log,
+                                                                   kernels.sigmoid};
+        for (int f = 0; f < 3; f++)
+            for (int64_t n = 0; n <= MOST; n++)
+                for (size_t first = 0; first < sizeof special / sizeof *special; first += 5) {
+                    float x[MOST + 1], y[MOST + 1];
+                    for (int64_t i = 0; i <= MOST; i++) {
+                        x[i] = oct_f32_from_bits(
+                            special[(first + (size_t)i) % (sizeof special / sizeof *special)]);
+                        y[i] = 1234.5f;
+                    }
+                    kernel[f](n, x, y);
+                    for (int64_t i = 0; i <= MOST; i++)
+                        assert_same_f32(y[i], i < n ? scalar[f](x[i]) : 1234.5f);
+                }
+    }
+}
+
 static void assert_close_f64(double got, double want, double relative, double absolute)
 {
     assert_true(fabs(got - want) <= relative * fabs(want) + absolute);
@@ -177,6 +211,7 @@ int main(void)
         cmocka_unit_test(logf__special_operands__defined_results),
         cmocka_unit_test(sigmoidf__special_operands__defined_results),
         cmocka_unit_test(sinf_cosf__special_and_large_operands__defined_results),
+        cmocka_unit_test(fmath_kernels__special_operands__bits_of_the_scalar_functions),
         cmocka_unit_test(fmath_f64__dense_operands__stated_error),
         cmocka_unit_test(pow__rope_bases_and_decays__stated_error),
         cmocka_unit_test(powi__integer_exponents__squaring),
