@@ -11,6 +11,9 @@
 #include <immintrin.h>
 #endif
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "train_fixture.h"
@@ -21,6 +24,16 @@ static int make_files(void **state)
 {
     (void)state;
     files = train_files_create();
+    /* The same model with two dense layers. */
+    static const char from[] = "\"first_k_dense_replace\": 1";
+    char dense[sizeof tiny_model];
+    memcpy(dense, tiny_model, sizeof dense);
+    char *at = strstr(dense, from);
+    if (!at)
+        return 1;
+    at[sizeof from - 2] = '2';
+    temp_dir_make(&files, "dense");
+    temp_dir_write(&files, "dense/config.json", dense);
     return 0;
 }
 
@@ -42,28 +55,83 @@ static void assert_same_run(const record *a, const record *b)
     }
 }
 
-/* The test that issue 2 names: twenty steps, losses, weights and moments. */
-static void train__20_steps_on_ref_and_avx512__same_bits(void **state)
+/* --- twenty steps: instruction sets, recomputation, threads ------------------------------------
+ */
+
+typedef struct variant {
+    bool is_moe; /* the second layer; the first one is dense */
+    int format;
+    oct_isa isa;
+    bool recompute;
+    int threads;
+} variant;
+
+static const char *variant_name(const variant *v)
+{
+    return word("%s-%s-%s-%s-%d", v->is_moe ? "moe" : "dense", format_names[v->format],
+                oct_isa_name(v->isa), v->recompute ? "full" : "off", v->threads);
+}
+
+/* A dense model has no experts that the rules of base.yaml could find. */
+static const char dense_plan[] =
+    "plan_overrides=[{match: ['model.layers.*.self_attn.*_proj*', 'model.layers.*.mlp.*_proj'], "
+    "when: low_precision, module_type: torch.nn.Linear, exact_type: true, replace_module: "
+    "{_target_: "
+    "hyper_models.components.training.low_precision.modules.linear.replace_low_precision_linear}}]";
+
+static record *twenty_steps(const variant *v)
+{
+    record *r = record_create();
+    setenv("OCTET_ISA", oct_isa_name(v->isa), 1);
+    train(&files, variant_name(v), v->format, NULL,
+          WORDS("training.train_iters=20", "training.seq_length=20",
+                word("training.threads=%d", v->threads),
+                word("gradient_checkpointing.activation_checkpoint=%s",
+                     v->recompute ? "full" : "off"),
+                word("model.config_name_or_path=%s/%s", files.path, v->is_moe ? "model" : "dense"),
+                v->is_moe ? "moe.bias_update_rate=0.01" : dense_plan),
+          r);
+    unsetenv("OCTET_ISA");
+    assert_trained(r);
+    assert_int_equal(r->row_count, 20);
+    return r;
+}
+
+static void assert_twin(const record *ref, const variant *v)
+{
+    record *r = twenty_steps(v);
+    for (int i = 0; i < r->row_count; i++)
+        if (ref->masters[i] != r->masters[i] || ref->moments[i] != r->moments[i])
+            fail_msg("%s: weights or moments differ after step %d", variant_name(v), i + 1);
+    assert_same_run(ref, r);
+    free(r);
+}
+
+/* Every format and both kinds of layers, on every instruction set of this CPU: one hash. With
+ * OCTET_TEST_MATRIX=full always on 1 and 2 threads with and without recomputation; otherwise these
+ * four take turns, so that each occurs on each instruction set above ref. */
+static void train__20_steps_on_every_instruction_set__same_bits(void **state)
 {
     (void)state;
-    if (oct_cpu_isa() < OCT_ISA_AVX512)
-        skip();
-    for (int format = 0; format < FORMATS; format++) {
-        record *ref = record_create(), *fast = record_create();
-        const char *const *words =
-            WORDS("training.train_iters=20", "training.seq_length=20", "moe.bias_update_rate=0.01");
-        setenv("OCTET_ISA", "ref", 1);
-        train(&files, word("ref-%d", format), format, NULL, words, ref);
-        setenv("OCTET_ISA", "avx512", 1);
-        train(&files, word("avx512-%d", format), format, NULL, words, fast);
-        unsetenv("OCTET_ISA");
-        assert_trained(ref);
-        assert_trained(fast);
-        assert_int_equal(ref->row_count, 20);
-        assert_same_run(ref, fast);
-        assert_true(fast->rows[19].loss < fast->rows[0].loss);
+    const char *matrix = getenv("OCTET_TEST_MATRIX");
+    const bool is_full = matrix && strcmp(matrix, "full") == 0;
+    for (int model = 0; model < 2 * FORMATS; model++) {
+        const variant plain = {
+            .is_moe = model % 2, .format = model / 2, .isa = OCT_ISA_REF, .threads = 1};
+        record *ref = twenty_steps(&plain);
+        assert_true(ref->rows[19].loss < ref->rows[0].loss);
+        assert_int_equal(ref->rows[0].expert_load_max > 0, plain.is_moe);
+        for (int c = 0; c < 4 * ((int)oct_cpu_isa() + 1); c++) {
+            const int isa = c / 4, way = c % 4;
+            variant v = plain;
+            v.isa = (oct_isa)isa;
+            v.recompute = way & 1;
+            v.threads = 1 + way / 2;
+            const bool is_plain = isa == OCT_ISA_REF && way == 0;
+            if (!is_plain && (is_full || (isa > OCT_ISA_REF && way == (model + isa) % 4)))
+                assert_twin(ref, &v);
+        }
         free(ref);
-        free(fast);
     }
 }
 
@@ -195,7 +263,7 @@ static void train__after_steps__subnormals_are_still_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(train__20_steps_on_ref_and_avx512__same_bits),
+        cmocka_unit_test(train__20_steps_on_every_instruction_set__same_bits),
         cmocka_unit_test(train__1_2_and_3_threads__same_bits),
         cmocka_unit_test(train__recompute_trace_and_saves__same_bits),
         cmocka_unit_test(train__formats__start_from_the_same_masters),
