@@ -1,5 +1,5 @@
 # liboctet, shared and static: the functions of include/octet/ and what they need of octet_core,
-# nothing else. Both export the symbols of src/api/octet.map only (docs/adr/0035-c-api.md).
+# nothing else. Both export the symbols of src/api/octet.map only (docs/adr/0036-c-api.md).
 file(GLOB OCTET_API_SOURCES CONFIGURE_DEPENDS src/api/*.c)
 set(OCTET_MAP ${PROJECT_SOURCE_DIR}/src/api/octet.map)
 

@@ -1,6 +1,6 @@
 /* Version of the headers (macros) and of the library that runs (functions). What is added gets a
  * symbol version of its own, OCTET_<major>.<minor>; what would break a program that is linked
- * already gets another SONAME (docs/adr/0035-c-api.md). */
+ * already gets another SONAME (docs/adr/0036-c-api.md). */
 #ifndef OCTET_VERSION_H
 #define OCTET_VERSION_H
 
