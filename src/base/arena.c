@@ -193,3 +193,19 @@ oct_status oct_arena_reserve(oct_arena *arena, size_t bytes, oct_err *err)
     arena->current = NULL;
     return OCT_OK;
 }
+
+oct_arena_watch oct_arena_watch_begin(oct_arena *arena)
+{
+    const oct_arena_watch watch = {.used_bytes = arena->used_bytes,
+                                   .peak_bytes = arena->peak_bytes};
+    arena->peak_bytes = arena->used_bytes;
+    return watch;
+}
+
+size_t oct_arena_watch_end(oct_arena *arena, oct_arena_watch watch)
+{
+    const size_t grown = arena->peak_bytes - watch.used_bytes;
+    if (arena->peak_bytes < watch.peak_bytes)
+        arena->peak_bytes = watch.peak_bytes;
+    return grown;
+}

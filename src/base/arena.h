@@ -62,6 +62,14 @@ oct_status oct_arena_array(oct_arena *arena, int64_t count, size_t size, void **
 oct_arena_mark oct_arena_save(const oct_arena *arena);
 void oct_arena_rewind(oct_arena *arena, oct_arena_mark mark);
 
+/* How far an arena grows between begin and end: its most used bytes beyond those at the beginning.
+ * peak_bytes is afterwards what it would have been. */
+typedef struct oct_arena_watch {
+    size_t used_bytes, peak_bytes;
+} oct_arena_watch;
+oct_arena_watch oct_arena_watch_begin(oct_arena *arena);
+size_t oct_arena_watch_end(oct_arena *arena, oct_arena_watch watch);
+
 /* Frees everything; when the last round needed several blocks, replaces them by one of the peak
  * size. */
 void oct_arena_reset(oct_arena *arena);

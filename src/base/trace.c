@@ -85,6 +85,9 @@ void oct_trace_file_sink(void *arg, const struct oct_trace *trace, const oct_tra
     put_string(stream, "scale_dtype", event->scale_dtype);
     put_string(stream, "layout", event->layout);
     put_string(stream, "kernel", event->kernel);
+    put_string(stream, "store", event->store);
+    if (event->scratch_bytes)
+        fprintf(stream, ",\"scratch_bytes\":%lld", (long long)event->scratch_bytes);
     put_string(stream, "from", event->from);
     put_string(stream, "to", event->to);
     if (event->kind == OCT_TRACE_MATMUL || event->kind == OCT_TRACE_QUANTIZE)

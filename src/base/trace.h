@@ -32,8 +32,11 @@ typedef struct oct_trace_event {
     const char *scale_dtype; /* e8m0, float32 */
     const char *layout;      /* NN, NT, TN */
     const char *kernel;      /* block_integer, fma */
-    const char *from, *to;   /* replace: module types */
-    const char *tensors[4];  /* gather: names of the physical tensors */
+    const char *store;      /* matmul: store, fold (into the FP32 sum of a gradient, tile by tile as
+                               they are finished), continue (the chain of the chunk before) */
+    int64_t scratch_bytes;  /* low-precision matmul: temporary memory at its fullest */
+    const char *from, *to;  /* replace: module types */
+    const char *tensors[4]; /* gather: names of the physical tensors */
     bool grouped;
     bool has_scale; /* HiF8: amax and scale are meant */
     float amax, scale;

@@ -8,6 +8,18 @@
 #include "numeric/e4m3.h"
 #include "numeric/hif8.h"
 
+const char *oct_gemm_store_name(oct_gemm_store store)
+{
+    static const char *const names[] = {"store", "continue", "fold"};
+    return names[store];
+}
+
+const char *oct_layout_name(oct_layout layout)
+{
+    static const char *const names[] = {"NN", "NT", "TN"};
+    return names[layout];
+}
+
 /* k per chunk: a right panel of 1024 k is 128 KB. Chains continue across chunks, so this number
  * does not show in the results. */
 enum { FMA_CHUNK = 1024 };

@@ -28,6 +28,10 @@ typedef enum oct_gemm_store {
     OCT_GEMM_FOLD      /* C (F32) = C + r(c), r(c) = c rounded to BF16 if round_bf16 */
 } oct_gemm_store;
 
+/* "store", "continue", "fold"; "NN", "NT", "TN". For traces. */
+const char *oct_gemm_store_name(oct_gemm_store store);
+const char *oct_layout_name(oct_layout layout);
+
 /* Output of a product. F32 or BF16. */
 typedef struct oct_gemm_out {
     void *data;      /* C, row-major */

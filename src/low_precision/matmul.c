@@ -1,11 +1,5 @@
 #include "low_precision/matmul.h"
 
-static const char *layout_name(oct_layout layout)
-{
-    static const char *const names[] = {"NN", "NT", "TN"};
-    return names[layout];
-}
-
 /* --- checks ---------------------------------------------------------------------------------- */
 
 /* Blocks run along K, so the layout says which orientation either side must have. */
@@ -35,7 +29,7 @@ static oct_status check_operand(const oct_operand *operand, const char *side, oc
         return OCT_FAIL(err, OCT_E_SHAPE,
                         "the %s operand has %s orientation, %s is required for layout %s", side,
                         oct_orientation_name(operand->orientation),
-                        oct_orientation_name(orientation), layout_name(layout));
+                        oct_orientation_name(orientation), oct_layout_name(layout));
     if (operand->data.dtype != format->data_dtype)
         return OCT_FAIL(err, OCT_E_SHAPE, "the %s operand has data of %s, %s is required for %s",
                         side, oct_dtype_name(operand->data.dtype),
@@ -105,7 +99,7 @@ static oct_status check_shapes(const oct_operand *left, const oct_operand *right
                         "left [%lld, %lld] and right [%lld, %lld] in layout %s contract %lld with "
                         "%lld, equal dims are required",
                         (long long)l[0], (long long)l[1], (long long)matrix[0],
-                        (long long)matrix[1], layout_name(layout), (long long)k_left,
+                        (long long)matrix[1], oct_layout_name(layout), (long long)k_left,
                         (long long)k_right);
     if (ndim == 3 && r[0] != groups->count)
         return OCT_FAIL(err, OCT_E_SHAPE, "right holds %lld matrices, %lld are required",
@@ -154,7 +148,8 @@ static oct_status check(const oct_operand *left, const oct_operand *right, oct_l
 
 static void trace_product(const oct_run *run, const oct_matmul_label *label,
                           const oct_operand *left, const oct_operand *right, oct_layout layout,
-                          const oct_groups *groups, const oct_gemm_out *out, const char *kernel)
+                          const oct_groups *groups, const oct_gemm_out *out, const char *kernel,
+                          size_t scratch_bytes)
 {
     oct_trace_event event = {
         .kind = OCT_TRACE_MATMUL,
@@ -164,8 +159,10 @@ static void trace_product(const oct_run *run, const oct_matmul_label *label,
         .orientation = oct_orientation_name(right->orientation),
         .dtype = oct_dtype_name(out->dtype),
         .scale_dtype = oct_dtype_name(left->scales.dtype),
-        .layout = layout_name(layout),
+        .layout = oct_layout_name(layout),
         .kernel = kernel,
+        .store = oct_gemm_store_name(out->store),
+        .scratch_bytes = (int64_t)scratch_bytes,
         .grouped = groups != NULL,
     };
     const bool tn = layout == OCT_LAYOUT_TN, stacked_out = tn && groups;
@@ -186,17 +183,19 @@ static oct_status multiply(const oct_run *run, const oct_matmul_label *label,
 {
     const double started = oct_clock_seconds();
     oct_matmul_routes routes = {0};
+    const oct_arena_watch watch = oct_arena_watch_begin(run->exec->scratch);
     oct_status status = check(left, right, layout, groups, out, err);
     if (status == OCT_OK)
         status = left->format->matmul(run->exec, left, right, layout, groups, out, &routes, err);
+    const size_t scratch = oct_arena_watch_end(run->exec->scratch, watch);
     if (status != OCT_OK)
         return OCT_WRAP(err, status, "%s product of '%s'", label->phase, label->fqn);
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);
     if (run->trace) {
         if (routes.block_integer > 0 || routes.fma == 0)
-            trace_product(run, label, left, right, layout, groups, out, "block_integer");
+            trace_product(run, label, left, right, layout, groups, out, "block_integer", scratch);
         if (routes.fma > 0)
-            trace_product(run, label, left, right, layout, groups, out, "fma");
+            trace_product(run, label, left, right, layout, groups, out, "fma", scratch);
     }
     return OCT_OK;
 }

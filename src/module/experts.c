@@ -16,24 +16,6 @@ static oct_tensor half(const oct_tensor *gate_up, int64_t which)
                          f);
 }
 
-static void trace_product(const oct_module *module, const oct_run *run, const char *phase,
-                          const char *layout, int64_t rows, const oct_matrix *weight)
-{
-    const char *dtype = oct_dtype_name(run->act_dtype);
-    oct_trace_emit(run->trace, &(oct_trace_event){
-                                   .kind = OCT_TRACE_MATMUL,
-                                   .fqn = module->fqn,
-                                   .phase = phase,
-                                   .format = run->act_dtype == OCT_DTYPE_BF16 ? "bf16" : dtype,
-                                   .dtype = dtype,
-                                   .layout = layout,
-                                   .kernel = "fma",
-                                   .grouped = true,
-                                   .ndim = {2, 2, 2},
-                                   .shape = {{rows, 0}, {weight->rows, weight->cols}, {rows, 0}},
-                               });
-}
-
 static oct_status product(const oct_module *module, const oct_run *run, const oct_tensor *a,
                           const oct_param *weight, const oct_groups *groups, oct_layout layout,
                           const oct_tensor *out, oct_err *err)
@@ -46,8 +28,8 @@ static oct_status product(const oct_module *module, const oct_run *run, const oc
                              .store = OCT_GEMM_STORE};
     OCT_TRY(oct_gemm_grouped(run->exec, &left, &right, groups, layout, &to, err));
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);
-    const bool fprop = layout == OCT_LAYOUT_NT;
-    trace_product(module, run, fprop ? "fprop" : "dgrad", fprop ? "NT" : "NN", left.rows, &right);
+    oct_run_trace_gemm(run, module->fqn, layout == OCT_LAYOUT_NT ? "fprop" : "dgrad", &left, &right,
+                       layout, groups, &to);
     return OCT_OK;
 }
 
@@ -57,11 +39,10 @@ static oct_status weight_gradient(const oct_module *module, const oct_run *run,
 {
     const double started = oct_clock_seconds();
     const oct_matrix left = oct_matrix_of(dy), right = oct_matrix_of(x);
-    const oct_matrix shape = oct_matrix_of(&weight->value);
     const oct_gemm_out to = oct_param_grad_out(weight, run, 0);
     OCT_TRY(oct_gemm_grouped(run->exec, &left, &right, groups, OCT_LAYOUT_TN, &to, err));
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);
-    trace_product(module, run, "wgrad", "TN", left.rows, &shape);
+    oct_run_trace_gemm(run, module->fqn, "wgrad", &left, &right, OCT_LAYOUT_TN, groups, &to);
     return OCT_OK;
 }
 

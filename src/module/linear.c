@@ -4,23 +4,6 @@ struct oct_linear_saved {
     oct_tensor x; /* [T,K], the caller's */
 };
 
-static void trace_product(const oct_module *module, const oct_run *run, const char *phase,
-                          const char *layout, int64_t m, int64_t n, int64_t k)
-{
-    const char *dtype = oct_dtype_name(run->act_dtype);
-    oct_trace_emit(run->trace, &(oct_trace_event){
-                                   .kind = OCT_TRACE_MATMUL,
-                                   .fqn = module->fqn,
-                                   .phase = phase,
-                                   .format = run->act_dtype == OCT_DTYPE_BF16 ? "bf16" : dtype,
-                                   .dtype = dtype,
-                                   .layout = layout,
-                                   .kernel = "fma",
-                                   .ndim = {2, 2, 2},
-                                   .shape = {{m, k}, {k, n}, {m, n}},
-                               });
-}
-
 /* The bias as the product adds it: FP32 [N], a copy in scratch unless it is FP32 already. */
 static oct_status widen_bias(const oct_run *run, const oct_param *bias, const float **out,
                              oct_err *err)
@@ -46,7 +29,7 @@ static oct_status forward(oct_module *module, const oct_run *run, const oct_tens
     OCT_TRY(widen_bias(run, module->params[1], &out.bias, err));
     OCT_TRY(oct_gemm(run->exec, &a, &b, OCT_LAYOUT_NT, &out, err));
     oct_arena_rewind(run->exec->scratch, mark);
-    trace_product(module, run, "fprop", "NT", a.rows, b.rows, a.cols);
+    oct_run_trace_gemm(run, module->fqn, "fprop", &a, &b, OCT_LAYOUT_NT, NULL, &out);
     if (run->training) {
         void *memory = NULL;
         OCT_TRY(oct_arena_alloc(run->step, sizeof **saved, &memory, err));
@@ -68,11 +51,11 @@ static oct_status backward(oct_module *module, const oct_run *run, const oct_lin
         const oct_gemm_out out = {
             .data = dx->data, .ld = w.cols, .dtype = dx->dtype, .store = OCT_GEMM_STORE};
         OCT_TRY(oct_gemm(run->exec, &g, &w, OCT_LAYOUT_NN, &out, err));
-        trace_product(module, run, "dgrad", "NN", g.rows, w.cols, w.rows);
+        oct_run_trace_gemm(run, module->fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &out);
     }
     const oct_gemm_out dw = oct_param_grad_out(weight, run, 0);
     OCT_TRY(oct_gemm(run->exec, &g, &x, OCT_LAYOUT_TN, &dw, err));
-    trace_product(module, run, "wgrad", "TN", w.rows, w.cols, g.rows);
+    oct_run_trace_gemm(run, module->fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &dw);
     if (bias) {
         const oct_gemm_out db = oct_param_grad_out(bias, run, 0);
         OCT_TRY(oct_bias_backward(run->exec, dy, &db, err));

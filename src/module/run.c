@@ -12,6 +12,36 @@ oct_gemm_out oct_param_grad_out(const oct_param *param, const oct_run *run, int6
     };
 }
 
+void oct_run_trace_gemm(const oct_run *run, const char *fqn, const char *phase, const oct_matrix *a,
+                        const oct_matrix *b, oct_layout layout, const oct_groups *groups,
+                        const oct_gemm_out *out)
+{
+    const bool tn = layout == OCT_LAYOUT_TN, nt = layout == OCT_LAYOUT_NT;
+    const int64_t stack = groups ? groups->count : 1;
+    const int64_t k = tn ? a->rows : a->cols, n = nt ? b->rows / stack : b->cols;
+    const int64_t m = tn ? a->cols * stack : a->rows;
+    oct_trace_event event = {
+        .kind = OCT_TRACE_MATMUL,
+        .fqn = fqn,
+        .phase = phase,
+        .format = a->dtype == OCT_DTYPE_BF16 ? "bf16" : oct_dtype_name(a->dtype),
+        .dtype = oct_dtype_name(out->dtype),
+        .layout = oct_layout_name(layout),
+        .kernel = "fma",
+        .store = oct_gemm_store_name(out->store),
+        .grouped = groups != NULL,
+        .ndim = {2, 2, 2},
+        .shape = {{m, k}, {k, n}, {m, n}},
+    };
+    if (groups) {
+        event.shape[0][0] = a->rows;
+        event.shape[0][1] = a->cols;
+        event.shape[1][0] = b->rows;
+        event.shape[1][1] = b->cols;
+    }
+    oct_trace_emit(run->trace, &event);
+}
+
 oct_status oct_run_unit(const oct_run *run, int64_t unit, oct_unit_event event, oct_err *err)
 {
     return run->hooks ? run->hooks->on_unit(run->hooks->arg, unit, event, err) : OCT_OK;

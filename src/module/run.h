@@ -41,6 +41,12 @@ typedef struct oct_run {
  * a fold after that. row counts rows of the 2-D view [oct_param_rows, oct_param_cols]. */
 oct_gemm_out oct_param_grad_out(const oct_param *param, const oct_run *run, int64_t row);
 
+/* Emits the event of an FP32-FMA product C = op(a) op(b) that was made for `fqn`. Shapes are those
+ * of the product, [M,K] [K,N] [M,N]; if grouped those of the operands as stored and of C. */
+void oct_run_trace_gemm(const oct_run *run, const char *fqn, const char *phase, const oct_matrix *a,
+                        const oct_matrix *b, oct_layout layout, const oct_groups *groups,
+                        const oct_gemm_out *out);
+
 /* Calls the hook of a unit, if there is one. Errors: those of the hook. */
 oct_status oct_run_unit(const oct_run *run, int64_t unit, oct_unit_event event,
                         oct_err *err) OCT_MUST_CHECK;

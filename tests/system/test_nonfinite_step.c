@@ -198,6 +198,124 @@ static void train__ended_and_resumed_between_skips__goes_on_counting(void **stat
     free(r);
 }
 
+/* --- a NaN inside ----------------------------------------------------------------------------- */
+
+/* One element of one parameter, by name. */
+typedef struct poison {
+    const char *fqn;
+    bool in_master; /* else in the compute copy, during the second attempt only */
+    unsigned char before[4];
+} poison;
+
+static oct_param *param_named(oct_build *build, const char *fqn)
+{
+    for (int64_t p = 0; p < build->tree.param_count; p++)
+        if (strcmp(build->tree.params[p]->fqn, fqn) == 0)
+            return build->tree.params[p];
+    fail_msg("no parameter '%s'", fqn);
+    return NULL;
+}
+
+/* Before the update of the first step, whose refresh then quantizes the NaN. */
+static void poison_master(record *r, oct_build *build)
+{
+    const poison *p = r->arg;
+    if (!p->in_master || r->attempts != 0)
+        return;
+    const oct_param *param = param_named(build, p->fqn);
+    for (int64_t s = 0; s < build->optimizer->slot_count; s++) {
+        const oct_optim_slot *slot = &build->optimizer->slots[s];
+        if (slot->param != param)
+            continue;
+        /* Of stacked experts one element each: which of them get tokens is up to the router. */
+        const int64_t stride = slot->numel / (param->ndim == 3 ? param->shape[0] : 1);
+        for (int64_t i = 5; i < slot->numel; i += stride)
+            slot->master[i] = NAN;
+    }
+}
+
+/* A skip leaves values alone: what was put in for the second attempt is taken out after it. */
+static void poison_value(record *r, oct_build *build)
+{
+    static const unsigned char nan_bf16[2] = {0xC0, 0x7F};
+    poison *p = r->arg;
+    if (p->in_master || r->attempts > 2)
+        return;
+    const oct_param *param = param_named(build, p->fqn);
+    assert_int_equal(param->value.dtype, OCT_DTYPE_BF16);
+    unsigned char *element = param->value.data;
+    if (r->attempts == 1)
+        memcpy(p->before, element, sizeof nan_bf16);
+    memcpy(element, r->attempts == 1 ? nan_bf16 : p->before, sizeof nan_bf16);
+}
+
+/* The weight of a linear or of experts. It stays NaN: each further step is skipped, to the end. */
+static void train__nan_in_a_weight__reaches_the_loss_and_stops(void **state)
+{
+    (void)state;
+    static const char *const weights[] = {
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.1.mlp.experts.gate_up_proj",
+        "model.layers.1.mlp.shared_experts.up_proj.weight",
+    };
+    for (int format = 0; format < FORMATS; format++)
+        for (int w = 0; w < 4; w++) {
+            poison p = {.fqn = weights[w], .in_master = true};
+            record *r = record_create();
+            r->gradients = poison_master;
+            r->arg = &p;
+            train(&files, word("weight-%d-%d", format, w), format, NULL,
+                  WORDS("training.max_consecutive_skips=2"), r);
+            assert_refused(r, OCT_E_NONFINITE, "2 steps in a row", NULL);
+            assert_int_equal(r->row_count, 3);
+            assert_true(isfinite(r->rows[0].loss));
+            for (int i = 1; i < 3; i++) {
+                assert_true(isnan(r->rows[i].loss) && isnan(r->rows[i].grad_norm));
+                assert_true(r->rows[i].skipped);
+            }
+            assert_int_equal(r->result.state.step, 1);
+            assert_int_equal(r->saves, 0);
+            free(r);
+        }
+}
+
+/* One activation of every token, after the norm: it enters the linear layers and nothing else, as
+ * the residual goes around them. The skipped attempt leaves no trace but its batch. */
+static void train__nan_in_an_activation__reaches_the_loss_and_is_skipped(void **state)
+{
+    (void)state;
+    static const char *const norms[] = {
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.post_attention_layernorm.weight",
+        "model.layers.1.self_attn.kv_a_layernorm.weight",
+    };
+    for (int format = 0; format < FORMATS; format++) {
+        record *required = record_create();
+        arm(2);
+        train(&files, word("armed-%d", format), format, NULL, NULL, required);
+        assert_trained(required);
+        oct_fault_disarm_all();
+        for (int n = 0; n < 3; n++) {
+            poison p = {.fqn = norms[n]};
+            record *r = record_create();
+            r->stepped = poison_value;
+            r->arg = &p;
+            train(&files, word("activation-%d-%d", format, n), format, NULL, NULL, r);
+            assert_trained(r);
+            assert_int_equal(r->attempts, 7);
+            assert_true(isnan(r->rows[1].loss) && r->rows[1].skipped);
+            for (int i = 0; i < 7; i++) {
+                assert_int_equal(r->masters[i], required->masters[i]);
+                assert_int_equal(r->moments[i], required->moments[i]);
+                assert_true(i == 1 || isfinite(r->rows[i].loss));
+            }
+            free(r);
+        }
+        free(required);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +325,9 @@ int main(void)
         cmocka_unit_test_teardown(train__too_many_skips_in_a_row__stops_and_saves_nothing, disarm),
         cmocka_unit_test_teardown(train__skips_with_good_steps_between__go_on, disarm),
         cmocka_unit_test_teardown(train__ended_and_resumed_between_skips__goes_on_counting, disarm),
+        cmocka_unit_test(train__nan_in_a_weight__reaches_the_loss_and_stops),
+        cmocka_unit_test_teardown(train__nan_in_an_activation__reaches_the_loss_and_is_skipped,
+                                  disarm),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
 }

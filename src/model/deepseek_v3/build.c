@@ -93,7 +93,7 @@ static oct_status add_moe(const oct_hf_config *hf, oct_module_tree *tree, oct_mo
     const int64_t hidden = hf->hidden_size, experts = hf->n_routed_experts;
     const int64_t width = hf->moe_intermediate_size;
     dsv3_moe *to = &layer->moe;
-    oct_module *self = NULL, *container = NULL, *router = NULL;
+    oct_module *self = NULL, *container = NULL;
     oct_param *param = NULL;
     OCT_TRY(oct_module_add(tree, parent, "mlp", &moe_type, 3, &self, err));
     OCT_TRY(oct_module_add(tree, self, "experts", &oct_dsv3_experts_type, 0, &container, err));
@@ -103,10 +103,10 @@ static oct_status add_moe(const oct_hf_config *hf, oct_module_tree *tree, oct_mo
     OCT_TRY(oct_module_add_param(tree, container, "down_proj", 3,
                                  (int64_t[]){experts, hidden, width}, &param, err));
     OCT_TRY(add_weight(tree, self, "gate", &router_type, 2, (int64_t[]){experts, hidden},
-                       &to->router, &router, err));
+                       &to->router, &to->gate, err));
     to->router->keep_float32 = true;
-    OCT_TRY(oct_module_add_buffer(tree, router, "e_score_correction_bias", experts, true, &to->bias,
-                                  err));
+    OCT_TRY(oct_module_add_buffer(tree, to->gate, "e_score_correction_bias", experts, true,
+                                  &to->bias, err));
     return add_mlp(tree, self, "shared_experts", hidden, width * hf->n_shared_experts, &layer->mlp,
                    err);
 }

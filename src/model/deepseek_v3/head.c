@@ -58,6 +58,7 @@ static oct_status chunk_backward(const dsv3_pass *pass, const oct_tensor *dlogit
                                  float *dW, bool first, oct_err *err)
 {
     const oct_exec *exec = pass->run->exec;
+    const char *fqn = (*pass->model->head)->fqn;
     const oct_matrix g = oct_matrix_of(dlogits), x = oct_matrix_of(h);
     const oct_matrix w = oct_matrix_of(dsv3_weight(weight));
     const oct_gemm_out to_x = {
@@ -67,7 +68,10 @@ static oct_status chunk_backward(const dsv3_pass *pass, const oct_tensor *dlogit
                                .dtype = OCT_DTYPE_F32,
                                .store = first ? OCT_GEMM_STORE : OCT_GEMM_CONTINUE};
     OCT_TRY(oct_gemm(exec, &g, &w, OCT_LAYOUT_NN, &to_x, err));
-    return oct_gemm(exec, &g, &x, OCT_LAYOUT_TN, &to_w, err);
+    oct_run_trace_gemm(pass->run, fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &to_x);
+    OCT_TRY(oct_gemm(exec, &g, &x, OCT_LAYOUT_TN, &to_w, err));
+    oct_run_trace_gemm(pass->run, fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &to_w);
+    return OCT_OK;
 }
 
 static oct_status chunked_head(const dsv3_pass *pass, const oct_tensor *h, const int32_t *targets_T,

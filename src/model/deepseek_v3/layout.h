@@ -22,6 +22,7 @@ typedef struct dsv3_attention {
 
 typedef struct dsv3_moe {
     oct_module **experts;
+    oct_module *gate;  /* owner of the router's weight */
     oct_param *router; /* [E,H] */
     oct_buffer *bias;  /* e_score_correction_bias [E] */
     int64_t *counts;   /* [E], part of model->counts */

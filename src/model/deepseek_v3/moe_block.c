@@ -59,6 +59,7 @@ static oct_status route(const dsv3_pass *pass, const dsv3_moe *block, const oct_
     const oct_gemm_out out = {
         .data = logits.data, .ld = config.experts, .dtype = OCT_DTYPE_F32, .store = OCT_GEMM_STORE};
     OCT_TRY(oct_gemm(run->exec, &a, &b, OCT_LAYOUT_NT, &out, err));
+    oct_run_trace_gemm(run, block->gate->fqn, "fprop", &a, &b, OCT_LAYOUT_NT, NULL, &out);
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);
     OCT_TRY(oct_router(run->exec, &config, &logits, block->bias->data, s->scores_TE, s->experts_TK,
                        s->weights_TK, err));
@@ -122,7 +123,9 @@ static oct_status route_backward(const dsv3_pass *pass, const dsv3_moe *block,
     const oct_gemm_out to_x = {
         .data = dx->data, .ld = oct_tensor_cols(dx), .dtype = dx->dtype, .store = OCT_GEMM_STORE};
     OCT_TRY(oct_gemm(run->exec, &g, &x, OCT_LAYOUT_TN, &to_w, err));
+    oct_run_trace_gemm(run, block->gate->fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &to_w);
     OCT_TRY(oct_gemm(run->exec, &g, &w, OCT_LAYOUT_NN, &to_x, err));
+    oct_run_trace_gemm(run, block->gate->fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &to_x);
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);
     return OCT_OK;
 }
