@@ -20,15 +20,36 @@ static const struct {
     {"step", "whole training steps on random ids", oct_bench_step},
 };
 
+static int read_shape(const char *text, int64_t shape[3])
+{
+    enum { LARGEST = 1 << 16 };
+    long long t = 0, i = 0, o = 0;
+    int end = 0;
+    const bool good = sscanf(text, "%lldx%lldx%lld%n", &t, &i, &o, &end) == 3 &&
+                      text[end] == '\0' && t > 0 && i > 0 && o > 0 && t <= LARGEST &&
+                      i <= LARGEST && o <= LARGEST;
+    if (!good) {
+        (void)oct_cli_usage(name, "wrong --shape: found '%s', TxIxO with 1 to %d each is required",
+                            text, LARGEST);
+        return -1;
+    }
+    shape[0] = t;
+    shape[1] = i;
+    shape[2] = o;
+    return 0;
+}
+
 int oct_command_bench(int argc, char **argv)
 {
     static oct_job job; /* its files and words only: bench step reads them itself */
     oct_bench_options options = {0};
-    const char *threads = "1", *turns = "7", *what = NULL;
+    const char *threads = "1", *turns = "7", *shape = NULL, *what = NULL;
     for (int i = 1; i < argc; i++) {
         int taken = oct_cli_option(name, argc, argv, &i, "--threads", &threads);
         if (!taken)
             taken = oct_cli_option(name, argc, argv, &i, "--turns", &turns);
+        if (!taken)
+            taken = oct_cli_option(name, argc, argv, &i, "--shape", &shape);
         if (taken < 0)
             return OCT_EXIT_USAGE;
         if (taken)
@@ -43,6 +64,10 @@ int oct_command_bench(int argc, char **argv)
     long long thread_count = 0, turn_count = 0;
     if (oct_cli_integer(name, "--threads", threads, 1, 1024, &thread_count) != 0 ||
         oct_cli_integer(name, "--turns", turns, 1, OCT_BENCH_MAX_TURNS, &turn_count) != 0)
+        return OCT_EXIT_USAGE;
+    if (shape && (!what || strcmp(what, "gemm") != 0))
+        return oct_cli_usage(name, "--shape is for gemm, found '%s'", what ? what : "");
+    if (shape && read_shape(shape, options.shape) != 0)
         return OCT_EXIT_USAGE;
     options.threads = (int)thread_count;
     options.turns = (int)turn_count;

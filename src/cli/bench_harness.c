@@ -74,12 +74,32 @@ static double ratio_to(const case_result *result, int v, const char *format, con
 {
     for (int b = 0; b < result->count; b++) {
         const oct_bench_variant *base = &result->variants[b];
+        if (base->is_limit)
+            continue;
         const bool wanted = peer ? base->peer && strcmp(base->peer, peer) == 0
                                  : !base->peer && strcmp(base->format, format) == 0;
         if (wanted)
             return result->measurements[v].median / result->measurements[b].median;
     }
     return 0.0;
+}
+
+/* Rate in units of the limit over the limit's; 0 if there is none. */
+static double share_of_limit(const case_result *result, int v)
+{
+    const oct_bench_variant *variant = &result->variants[v];
+    if (variant->limit == 0)
+        return 0.0;
+    const double calls = result->measurements[v].median / variant->work;
+    return calls * variant->limit_work / result->measurements[variant->limit - 1].median;
+}
+
+static void put_ratio(oct_json *json, const char *key, double ratio)
+{
+    if (ratio > 0.0)
+        oct_json_double(json, key, ratio);
+    else
+        oct_json_null(json, key);
 }
 
 static void put_json_peers(oct_json *json, const case_result *result, int v)
@@ -99,12 +119,11 @@ static oct_status print_json(const oct_bench *bench, const case_result *result, 
     oct_status status = OCT_OK;
     for (int v = 0; v < result->count && status == OCT_OK; v++) {
         const oct_bench_variant *variant = &result->variants[v];
-        if (variant->peer) /* it shows in the ratios of the formats */
+        if (variant->peer || variant->is_limit) /* they show in the ratios of the formats */
             continue;
         char format[32];
         (void)snprintf(format, sizeof format, "%.*s", short_length(variant->format),
                        variant->format);
-        const double to_bf16 = ratio_to(result, v, "bf16", NULL);
         oct_json_clear(&json);
         oct_json_object(&json, NULL);
         oct_json_int(&json, "schema", 1);
@@ -114,12 +133,9 @@ static oct_status print_json(const oct_bench *bench, const case_result *result, 
         oct_json_int(&json, "threads", bench->options->threads);
         oct_json_double(&json, "value", result->measurements[v].median / result->scale);
         oct_json_string(&json, "unit", result->unit);
-        if (to_bf16 > 0.0)
-            oct_json_double(&json, "ratio_to_bf16", to_bf16);
-        else
-            oct_json_null(&json, "ratio_to_bf16");
+        put_ratio(&json, "ratio_to_bf16", ratio_to(result, v, "bf16", NULL));
         put_json_peers(&json, result, v);
-        oct_json_null(&json, "share_of_limit");
+        put_ratio(&json, "share_of_limit", share_of_limit(result, v));
         oct_json_double(&json, "spread", result->measurements[v].spread);
         oct_json_end(&json);
         status = oct_json_finish(&json, err);
@@ -134,6 +150,8 @@ static void print_text(const case_result *result)
 {
     for (int v = 0; v < result->count; v++) {
         const oct_bench_variant *variant = &result->variants[v];
+        if (variant->is_limit)
+            continue;
         const char *format = variant->peer ? variant->peer : variant->format;
         printf("%-9s %-22s %-12.*s %10.1f %-9s spread %4.0f %%", result->name, result->case_name,
                variant->peer ? (int)strlen(format) : short_length(format), format,
@@ -146,6 +164,8 @@ static void print_text(const case_result *result)
             if (result->variants[p].peer && p != v)
                 printf("  %5.2f x %s", ratio_to(result, v, NULL, result->variants[p].peer),
                        result->variants[p].peer);
+        if (variant->limit)
+            printf("  %3.0f %% of the limit", 100.0 * share_of_limit(result, v));
         putchar('\n');
     }
     fflush(stdout);

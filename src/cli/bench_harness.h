@@ -20,7 +20,8 @@ typedef struct oct_bench_options {
     int threads;
     int turns;
     bool json;
-    int file_count; /* bench step: its configuration */
+    int64_t shape[3]; /* bench gemm: T, I, O of the one case; 0: the usual ones */
+    int file_count;   /* bench step: its configuration */
     const char *const *files;
     int word_count;
     const char *const *words;
@@ -43,13 +44,18 @@ typedef struct oct_bench_variant {
     const char *format; /* "bf16" or the name of a format, printed up to its first '_' */
     const char *peer;   /* NULL, or the name of a peer that others are compared with: memcpy */
     double work;
+    bool is_limit;     /* not shown itself: what the machine can do at most */
+    int limit;         /* 1 + index of the variant that limits this one; 0: none is measured */
+    double limit_work; /* one call in the units of that limit, for share_of_limit */
     oct_status (*run)(void *arg, oct_err *err);
     void *arg;
 } oct_bench_variant;
 
 /* Measures the variants of one case in turns and prints a row (or, without the peers, a JSON
- * line) for each. value = work per second / scale in `unit`. The variant of format bf16, if there is one, is the base of
- * ratio_to_bf16; a peer is reported in ratio_to_peer (rate over the peer's rate). */
+ * line) for each. value = work per second / scale in `unit`. The variant of format bf16, if there
+ * is one, is the base of ratio_to_bf16; a peer is reported in ratio_to_peer (rate over the peer's
+ * rate). share_of_limit is the rate of a variant over that of its limit, which takes its turn like
+ * the others; null if it has none. */
 oct_status oct_bench_case(oct_bench *bench, const char *name, const char *case_name,
                           const oct_bench_variant *variants, int count, double scale,
                           const char *unit, oct_err *err) OCT_MUST_CHECK;

@@ -1,4 +1,5 @@
-/* octet bench quantize: BF16 to 8 bits, against memcpy of the input. */
+/* octet bench quantize: BF16 to 8 bits, against memcpy of the input. The limit is the memory
+ * traffic of that memcpy, with the bytes that each form has to read and write. */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,16 +64,35 @@ static oct_status one_case(oct_bench *bench, int64_t m, int64_t n, oct_err *err)
                           .col_scales = bytes[3]};
     s.codes = bytes[0];
     const double work = (double)m * (double)n;
+    const double input = 2.0 * work, codes = work;
+    const double row_scales = (double)sizes[1], col_scales = (double)sizes[3];
     const oct_bench_variant copy = {.peer = "memcpy", .work = work, .run = run_memcpy, .arg = &s};
+    /* The rate of the copy counts elements, of 2 bytes read and 2 written. */
+    const double element = 4.0;
     const oct_bench_variant rows[] = {
         copy,
-        {.format = "mxfp8", .work = work, .run = run_mx_rows, .arg = &s},
-        {.format = "hif8", .work = work, .run = run_hif8, .arg = &s},
+        {.format = "mxfp8",
+         .work = work,
+         .limit = 1,
+         .limit_work = (input + codes + row_scales) / element,
+         .run = run_mx_rows,
+         .arg = &s},
+        {.format = "hif8", /* reads twice: amax, codes */
+         .work = work,
+         .limit = 1,
+         .limit_work = (2.0 * input + codes) / element,
+         .run = run_hif8,
+         .arg = &s},
     };
     /* HiF8 has the same codes along either axis. */
     const oct_bench_variant both[] = {
         copy,
-        {.format = "mxfp8", .work = work, .run = run_mx_both, .arg = &s},
+        {.format = "mxfp8",
+         .work = work,
+         .limit = 1,
+         .limit_work = (input + 2.0 * codes + row_scales + col_scales) / element,
+         .run = run_mx_both,
+         .arg = &s},
     };
     char name[64];
     (void)snprintf(name, sizeof name, "%lldx%lld", (long long)m, (long long)n);

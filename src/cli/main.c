@@ -38,7 +38,8 @@ static const oct_command commands[] = {
     {"checkpoint", oct_command_checkpoint, "ls|verify|show DIR", "look into checkpoints"},
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench,
-     "gemm|layer|quantize|step [CONFIG...] [--threads N] [--turns N] [--json]",
+     "gemm|layer|quantize|step [CONFIG...] [--threads N] [--turns N] [--json] "
+     "[--shape TxIxO]",
      "measure speed on this machine"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

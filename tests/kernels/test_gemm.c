@@ -125,6 +125,45 @@ static void gemm__more_panels_than_an_item__fills_all(void **state)
     execs_close(execs);
 }
 
+/* Operands of more than 2^23 elements are packed a part at a time, and a part serves as long as it
+ * is the one that is needed: with three parts of rows and of columns none may be taken for another.
+ * A has two elements per row, so that every sum is exact and cheap to know. */
+static void gemm__operands_packed_in_parts__each_part_is_its_own(void **state)
+{
+    (void)state;
+    enum { PART = 8, K = 75001, M = 2 * PART * OCT_GEMM_MR + 3, N = PART * OCT_GEMM_NR + 5 };
+    uint16_t *a = calloc((size_t)M * K, sizeof *a), *b = malloc((size_t)N * K * sizeof *b);
+    float *c = malloc((size_t)M * N * sizeof *c);
+    assert_true(a && b && c);
+    for (int64_t j = 0; j < N; j++)
+        for (int64_t l = 0; l < K; l++)
+            b[j * K + l] = oct_bf16_from_f32((float)((31 * j + 17 * l) % 101 - 50));
+    for (int64_t i = 0; i < M; i++) {
+        a[i * K + 7 * i] = oct_bf16_from_f32((float)(1 + i % 100));
+        a[i * K + K - 1 - i] = oct_bf16_from_f32(3.0f);
+    }
+    const oct_matrix left = {.data = a, .dtype = OCT_DTYPE_BF16, .rows = M, .cols = K, .ld = K};
+    const oct_matrix right = {.data = b, .dtype = OCT_DTYPE_BF16, .rows = N, .cols = K, .ld = K};
+    const oct_gemm_out out = {.data = c, .ld = N, .dtype = OCT_DTYPE_F32};
+    fixture_exec *f = exec_new(oct_cpu_isa(), 1); /* the parts are the same for every kernel */
+    oct_err err = {0};
+    assert_int_equal(oct_gemm(&f->exec, &left, &right, OCT_LAYOUT_NT, &out, &err), OCT_OK);
+    for (int64_t i = 0; i < M; i++)
+        for (int64_t j = 0; j < N; j++) {
+            const float *row = c + i * N;
+            const float required =
+                (float)(1 + i % 100) * (float)((31 * j + 17 * 7 * i) % 101 - 50) +
+                3.0f * (float)((31 * j + 17 * (K - 1 - i)) % 101 - 50);
+            if (row[j] != required)
+                fail_msg("C[%lld, %lld] is %g, required %g", (long long)i, (long long)j,
+                         (double)row[j], (double)required);
+        }
+    exec_free(f);
+    free(a);
+    free(b);
+    free(c);
+}
+
 static void gemm__empty_sizes__gives_zero_or_nothing(void **state)
 {
     (void)state;
@@ -228,6 +267,7 @@ int main(void)
         cmocka_unit_test(gemm__nonfinite_and_tiny_elements__equals_the_chain),
         cmocka_unit_test(gemm__k_beyond_a_chunk__continues_the_chain),
         cmocka_unit_test(gemm__more_panels_than_an_item__fills_all),
+        cmocka_unit_test(gemm__operands_packed_in_parts__each_part_is_its_own),
         cmocka_unit_test(gemm__empty_sizes__gives_zero_or_nothing),
         cmocka_unit_test(gemm__bad_arguments__are_refused),
         cmocka_unit_test(gemm_grouped__ragged_groups__equals_products_of_groups),
