@@ -190,15 +190,14 @@ static void check_file(const char *name)
         print_message("absent: %s\n", path);
         return; /* the directory may hold any part of the set */
     }
-    const oct_isa isas[2] = {OCT_ISA_REF, oct_cpu_isa()};
     oct_arena scratch;
     oct_arena_init(&scratch, "scratch");
     int64_t cases = 0;
     product p;
     while (read_product(file, &p)) {
-        for (int i = 0; i < 2; i++) {
+        for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
             oct_kernels kernels;
-            oct_kernels_init(&kernels, isas[i]);
+            oct_kernels_init(&kernels, (oct_isa)isa);
             const oct_exec exec = {.kernels = &kernels, .threads = 1, .scratch = &scratch};
             for (int64_t g = 0; g < p.groups; g++)
                 check_group(&exec, &p, g);
