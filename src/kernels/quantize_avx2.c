@@ -21,8 +21,7 @@ enum {
     INFINITY_BITS = 0x7f800000,
     E4M3_MAX_BITS = 0x43e00000,        /* 448 */
     E4M3_MIN_NORMAL_BITS = 0x3c800000, /* 2^-6 */
-    HIF8_OVERFLOW_BITS = 0x47200000,   /* 40960 */
-    HIF8_UNDERFLOW_BITS = 0x34000000   /* 2^-23 */
+    HIF8_OVERFLOW_BITS = 0x47200000    /* 40960 */
 };
 
 INLINE __m256i load_words(const uint16_t *x)
@@ -472,32 +471,28 @@ static hif8_prefixes hif8_prefixes_make(void)
     return prefixes;
 }
 
-/* 0 for biased exponents outside 104..142. */
+/* 0 for biased exponents below 104; they are at most 142. */
 INLINE __m256i hif8_prefix(const hif8_prefixes *prefixes, __m256i exponents)
 {
-    __m256i found = _mm256_setzero_si256();
-#pragma GCC unroll 3
-    for (int i = 0; i < 3; i++) {
-        /* An index that is not 0..15 gets its upper bit and finds 0. */
-        const __m256i from = _mm256_set1_epi8((char)(127 - 23 + 16 * i));
-        const __m256i index =
-            _mm256_adds_epu8(_mm256_sub_epi8(exponents, from), _mm256_set1_epi8(0x70));
-        found = _mm256_or_si256(found, _mm256_shuffle_epi8(prefixes->part[i], index));
-    }
-    return found;
+    /* Bits 4 and 5 of an index choose the part; a negative one finds 0 in each. */
+    const __m256i index = _mm256_sub_epi8(exponents, _mm256_set1_epi8(127 - 23));
+    const __m256i low = _mm256_blendv_epi8(_mm256_shuffle_epi8(prefixes->part[0], index),
+                                           _mm256_shuffle_epi8(prefixes->part[1], index),
+                                           _mm256_slli_epi16(index, 3));
+    return _mm256_blendv_epi8(low, _mm256_shuffle_epi8(prefixes->part[2], index),
+                              _mm256_slli_epi16(index, 2));
 }
 
-/* Rounds 8 values: the biased exponent, and sign and mantissa of the code. limit: larger magnitudes
- * count as it. Magnitudes below 2^-23 count as 0. */
-INLINE void hif8_round(__m256i bits, __m256i limit, __m256i *exponent, __m256i *rest)
+/* Rounds 8 values of magnitude `size`: the biased exponent and the mantissa of the code, which
+ * means nothing for an exponent below 104 (2^-23). No smaller magnitude is rounded up to that. */
+INLINE void hif8_round(__m256i size, __m256i limit, __m256i *exponent, __m256i *mantissa)
 {
-    /* Bits below the mantissa, less 1, by a quarter of the size of the exponent; the upper bytes of
-     * an index give zero. */
+    /* Bits below the mantissa, less 1, by a quarter of the size of the exponent; beyond 23 a shift
+     * that leaves nothing (from 64 on the index starts again, which does not matter there). The
+     * upper bytes of an index give zero. */
     const __m256i widths = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(19, 20, 21, 21, 22, 22, 22, 22, 22, 22, 22, 22, 22, 22, 22, 22));
-    const __m256i size = magnitude(bits);
-    const __m256i is_kept = _mm256_cmpgt_epi32(size, _mm256_set1_epi32(HIF8_UNDERFLOW_BITS - 1));
-    const __m256i clamped = _mm256_and_si256(_mm256_min_epu32(size, limit), is_kept);
+        _mm_setr_epi8(19, 20, 21, 21, 22, 22, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+    const __m256i clamped = _mm256_min_epu32(size, limit);
     const __m256i power =
         _mm256_abs_epi32(_mm256_sub_epi32(_mm256_srli_epi32(clamped, 23), _mm256_set1_epi32(127)));
     const __m256i index =
@@ -508,9 +503,7 @@ INLINE void hif8_round(__m256i bits, __m256i limit, __m256i *exponent, __m256i *
     *exponent = _mm256_srli_epi32(rounded, 23);
     /* After a carry the mantissa is zero, whatever its width is now. */
     const __m256i fraction = _mm256_and_si256(rounded, _mm256_set1_epi32(0x7fffff));
-    const __m256i mantissa = _mm256_srlv_epi32(_mm256_srli_epi32(fraction, 1), below);
-    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
-    *rest = _mm256_or_si256(sign, mantissa);
+    *mantissa = _mm256_srlv_epi32(_mm256_srli_epi32(fraction, 1), below);
 }
 
 /* What a call encodes by. */
@@ -537,18 +530,25 @@ static __attribute__((noinline)) void hif8_mark_nans(const void *x, oct_dtype dt
 
 INLINE void hif8_32(const void *x, oct_dtype dtype, const hif8_mode *mode, uint8_t *codes)
 {
-    __m256i exponent[4], rest[4];
+    __m256i quotient[4], exponent[4], mantissa[4];
     __m256i largest = _mm256_setzero_si256();
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         const __m256 value = _mm256_castsi256_ps(load8(x, dtype, 8 * j));
-        const __m256i quotient = _mm256_castps_si256(_mm256_div_ps(value, mode->scale));
-        largest = _mm256_max_epu32(largest, magnitude(quotient));
-        hif8_round(quotient, mode->limit, &exponent[j], &rest[j]);
+        quotient[j] = _mm256_castps_si256(_mm256_div_ps(value, mode->scale));
+        const __m256i size = magnitude(quotient[j]);
+        largest = _mm256_max_epu32(largest, size);
+        hif8_round(size, mode->limit, &exponent[j], &mantissa[j]);
     }
+    /* Saturation keeps the sign bits. */
+    const __m256i signs =
+        _mm256_and_si256(_mm256_packs_epi16(_mm256_packs_epi32(quotient[0], quotient[1]),
+                                            _mm256_packs_epi32(quotient[2], quotient[3])),
+                         _mm256_set1_epi8((char)0x80));
     const __m256i prefix = hif8_prefix(&mode->prefixes, pack_lanes(exponent));
     const __m256i zero = _mm256_cmpeq_epi8(prefix, _mm256_setzero_si256()); /* has no sign */
-    const __m256i code = _mm256_andnot_si256(zero, _mm256_or_si256(prefix, pack_lanes(rest)));
+    const __m256i rest = _mm256_or_si256(signs, pack_lanes(mantissa));
+    const __m256i code = _mm256_andnot_si256(zero, _mm256_or_si256(prefix, rest));
     _mm256_storeu_si256((void *)codes, in_order(code));
     const __m256i nan = _mm256_cmpgt_epi32(largest, _mm256_set1_epi32(INFINITY_BITS));
     if (!_mm256_testz_si256(nan, nan))
