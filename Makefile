@@ -1,13 +1,15 @@
 # A thin front for CMake: every target installs what it needs and builds first.
 #   make demo       train a small model on real text in BF16, MXFP8 and HiF8 and show the result
 #   make check      the tests (under 12 minutes on two cores)
+#   make install    the program, liboctet, headers and pages into PREFIX (/usr/local)
 #   make check-all  the long form: sanitizers, clang, portable kernels
 JOBS ?= $(shell nproc)
 PRESET ?= release
+PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 OCTET := $(BUILD)/octet
 
-.PHONY: all deps configure build demo check check-all layers format clean
+.PHONY: all deps configure build demo check check-all install layers format clean
 
 all: build
 
@@ -29,6 +31,9 @@ check: build layers
 
 check-all: check
 	@scripts/check-all
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 layers:
 	@scripts/check-layers

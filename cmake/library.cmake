@@ -38,6 +38,9 @@ target_link_libraries(octet_static PRIVATE OpenMP::OpenMP_C m)
 target_include_directories(octet_static INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
 
+add_library(octet::octet ALIAS octet_shared)
+add_library(octet::octet_static ALIAS octet_static)
+
 # --- installation ----------------------------------------------------------------------------------
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -66,3 +69,4 @@ install(DIRECTORY include/octet DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MA
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs FILES_MATCHING PATTERN "*.md")
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/octet)

@@ -5,6 +5,7 @@
 #   install.sh CMAKE BUILD_DIR CC
 set -eu
 cmake=$1 build=$2 cc=$3
+tests=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/octet-install-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
@@ -26,7 +27,7 @@ lib=$(dirname "$(find prefix -name 'liboctet.so.0')")
 lib=${lib#prefix/}
 have bin/octet "$lib/liboctet.a" "$lib/liboctet.so" "$lib/pkgconfig/octet.pc" \
     "$lib/cmake/octet/octet-config.cmake" include/octet/octet.h share/doc/octet/docs/c-api.md \
-    share/doc/octet/docs/spec/mxfp8.md share/doc/octet/examples/CMakeLists.txt
+    share/octet/configs/base.yaml share/doc/octet/docs/spec/mxfp8.md share/doc/octet/examples/CMakeLists.txt
 if grep -rlI "$scratch/first" prefix; then
     echo "^ remembers where it was installed first"
     exit 1
@@ -80,3 +81,5 @@ done
 [ -n "$python" ] || { echo "no python3 with NumPy, python3-numpy is required"; exit 1; }
 OCTET_LIBRARY=$prefix/$lib/liboctet.so.0 run "the NumPy example" "$python" examples/octet_numpy.py
 grep -q 'refused: octet_product_workspace_bytes: ' log || { echo "no refusal:"; cat log; exit 1; }
+run "the comparison of program and library" env "OCTET_LIBRARY=$prefix/$lib/liboctet.so.0" "$python" \
+    "$tests/same_as_program.py" prefix/bin/octet examples
