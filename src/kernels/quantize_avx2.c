@@ -260,6 +260,52 @@ INLINE uint8_t row_block_words(const uint16_t *x, oct_mx_rule rule, uint8_t *cod
     return byte;
 }
 
+/* Four neighbouring blocks of a row; their scales are worked out together. */
+INLINE void row_4_blocks_words(const uint16_t *x, oct_mx_rule rule, uint8_t *codes, uint8_t *scales)
+{
+    __m256i largest[4];
+#pragma GCC unroll 4
+    for (int b = 0; b < 4; b++)
+        largest[b] = _mm256_max_epu16(word_magnitude(load_words(x + STEP * b)),
+                                      word_magnitude(load_words(x + STEP * b + 16)));
+    /* 128-bit lanes of blocks 0 and 1, 2 and 3; then 64-bit lanes of blocks 0, 2, 1, 3. */
+    const __m256i first = _mm256_max_epu16(_mm256_permute2x128_si256(largest[0], largest[1], 0x20),
+                                           _mm256_permute2x128_si256(largest[0], largest[1], 0x31));
+    const __m256i second =
+        _mm256_max_epu16(_mm256_permute2x128_si256(largest[2], largest[3], 0x20),
+                         _mm256_permute2x128_si256(largest[2], largest[3], 0x31));
+    __m256i amax = _mm256_max_epu16(_mm256_unpacklo_epi64(first, second),
+                                    _mm256_unpackhi_epi64(first, second));
+    amax = _mm256_max_epu16(amax, _mm256_shuffle_epi32(amax, 0xb1));
+    amax = _mm256_max_epu16(
+        amax, _mm256_or_si256(_mm256_srli_epi32(amax, 16), _mm256_slli_epi32(amax, 16)));
+    const __m256i bytes = word_scale_bytes(amax, rule);
+    const __m256i rare =
+        _mm256_or_si256(needs_f32(amax), _mm256_cmpeq_epi16(bytes, _mm256_set1_epi16(0xff)));
+    if (!_mm256_testz_si256(rare, rare)) {
+        for (int b = 0; b < 4; b++)
+            scales[b] = row_block_words(x + STEP * b, rule, codes + STEP * b);
+        return;
+    }
+    const __m256i offsets = word_offsets(bytes);
+    const __m256i offset[4] = {
+        _mm256_permute4x64_epi64(offsets, 0x00), _mm256_permute4x64_epi64(offsets, 0xaa),
+        _mm256_permute4x64_epi64(offsets, 0x55), _mm256_permute4x64_epi64(offsets, 0xff)};
+#pragma GCC unroll 4
+    for (int b = 0; b < 4; b++) {
+        const __m256i v[2] = {encode_words(load_words(x + STEP * b), offset[b]),
+                              encode_words(load_words(x + STEP * b + 16), offset[b])};
+        _mm256_storeu_si256((void *)(codes + STEP * b), pack_words(v));
+    }
+    const __m128i low = _mm256_castsi256_si128(bytes), high = _mm256_extracti128_si256(bytes, 1);
+    const __m128i blocks_0_1 = _mm_unpacklo_epi16(low, high);
+    const __m128i blocks_2_3 = _mm_unpackhi_epi16(low, high);
+    const __m128i words = _mm_unpacklo_epi32(blocks_0_1, blocks_2_3);
+    const __m128i packed = _mm_packus_epi16(words, words);
+    const int32_t four = _mm_cvtsi128_si32(packed);
+    memcpy(scales, &four, sizeof four);
+}
+
 INLINE __m256i col_blocks_words(const uint16_t *x, int64_t ld, int64_t m, oct_mx_rule rule,
                                 uint8_t *codes, int64_t code_ld)
 {
@@ -300,7 +346,10 @@ INLINE void rows_of(const void *x, oct_dtype dtype, int64_t ld, int64_t m, int64
     for (int64_t row = 0; row < m; row++) {
         const void *from = element(x, dtype, row * ld);
         uint8_t *to = codes + row * code_ld, *bytes = scales + row * scale_ld;
-        for (int64_t b = 0; b < whole; b++)
+        int64_t b = 0;
+        for (; dtype == OCT_DTYPE_BF16 && b + 4 <= whole; b += 4)
+            row_4_blocks_words((const uint16_t *)from + b * STEP, rule, to + b * STEP, bytes + b);
+        for (; b < whole; b++)
             bytes[b] = row_block_at(element(from, dtype, b * STEP), dtype, rule, to + b * STEP);
         if (rest) {
             _Alignas(32) float filled[STEP] = {0};
