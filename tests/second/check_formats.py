@@ -23,7 +23,8 @@ check = Check("e4m3 codes", "hif8 codes", "e8m0 codes",
               "hif8 encode nosat", "hif8 encode sat", "hif8 encode, integer form", "hif8 of BF16",
               "mx scale", "mx scale, integer form", "mx blocks", "mx tensors",
               "hif8 scale", "hif8 amax", "hif8 tensors", "hif8 groups",
-              "mxfp8 products", "hif8 products", "fma")
+              "mxfp8 products", "hif8 products", "fma",
+              "tables of the pages", "examples of the pages")
 folder = os.path.join(sys.argv[1], "formats")
 
 
@@ -139,6 +140,38 @@ def mx_blocks():
             byte, block = mx.quantize_block(numbers(row["x"]), rule)
             check.same("mx blocks", f"id {row['id']} rule {rule}", f"{byte:02x} {hexed(block)}",
                        f"{row[f'scale_alg{rule}']} {row[f'codes_alg{rule}']}")
+
+
+def page_tables():
+    """The tables of 128 codes on the pages, and their worked examples."""
+    spec = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/spec")
+    for page, form in (("mxfp8.md", e4m3), ("hif8.md", hif8)):
+        with open(os.path.join(spec, page), encoding="utf-8") as f:
+            lines = [line for line in f if line.startswith("| **")]
+        for line in lines:
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            row = int(cells[0].strip("*_"), 16)
+            for column, cell in enumerate(cells[1:]):
+                value = form.VALUE[row * 16 + column]
+                written = math.prod(power_of(part) for part in cell.split("*"))
+                check.require("tables of the pages", f"{page} {row:x}{column:x}",
+                              written == value or written != written and value != value)
+    # mxfp8.md: a block with amax 959.5632 that also holds 957
+    for rule, scale, value in ((0, 2.0, 896.0), (1, 4.0, 960.0)):
+        byte, block = mx.quantize_block([f32(959.5632), 957.0], rule)
+        check.same("examples of the pages", f"rule {rule}",
+                   (e8m0.decode(byte), e4m3.VALUE[block[1]] * scale), (scale, value))
+    # block-integer.md 3.4
+    codes = [0x7e, 0x38, 0x01, 0xb9] + [0] * 28 + [0x70, 0x2b, 0x05] + [0] * 29
+    group = block_product.mxfp8_group([e4m3.VALUE[c] for c in codes], [0, -3], 0)
+    check.same("examples of the pages", "group", (group.unit, group.m[:4], group.m[32:35],
+                                                  [at for at, _ in group.left]),
+               (-6, [28672, 64, 0, -72], [1024, 0, 0], [2, 33, 34]))
+
+
+def power_of(text):
+    base, _, exponent = text.partition("^")
+    return float(base) ** int(exponent or 1)
 
 
 def cases(name):
@@ -264,6 +297,7 @@ def products():
 fma_rounds_once()
 codes()
 encoding()
+page_tables()
 mx_blocks()
 tensors()
 hif8_tensors()

@@ -54,6 +54,9 @@ EXPERTS_TYPE = "transformers.models.deepseek_v3.modeling_deepseek_v3.DeepseekV3E
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 2.0,
         "beta_slow": 0.1}
 
+STATE = ("step", "attempt", "samples", "ntokens_seen", "consecutive_skips", "global_batch_size",
+         "micro_batch_size", "seq_length", "seed", "shuffle", "format", "tokenizer", "data")
+
 
 def rule(patterns, module_type, target):
     return {"match": patterns, "when": "low_precision", "module_type": module_type,
@@ -65,13 +68,14 @@ class Case:
 
     def __init__(self, name, form, steps=1, more_loss=True, model=None, training=None,
                  act="bfloat16", seed=2026, shuffle=False, head=False, extra=None, text=False,
-                 validation=0):
-        """steps: updates. more_loss: one more forward pass after them. head: lm_head in 8 bits.
+                 validation=0, targets=("linear", "experts")):
+        """targets: what computes in 8 bits. steps: updates. more_loss: one more forward pass after them. head: lm_head in 8 bits.
         validation: batches of the validation after each step. extra: more keys."""
         self.name, self.form, self.steps, self.more_loss = name, form, steps, more_loss
         self.model = {**TINY, **(model or {})}
         self.training = {**TRAINING, **(training or {})}
         self.act, self.seed, self.shuffle, self.head = act, seed, shuffle, head
+        self.targets = targets
         self.extra, self.text, self.validation = extra or {}, text, validation
 
     def low(self):
@@ -79,6 +83,9 @@ class Case:
         if self.form is None:
             return set(), []
         patterns = ["model.layers.*.self_attn.*_proj", "model.layers.*.self_attn.kv_a_proj_with_mqa"]
+        if "linear" not in self.targets:
+            experts = {n for n, shape in self.ours.shapes.items() if len(shape) == 3}
+            return experts, [rule("model.layers.*.mlp.experts", EXPERTS_TYPE, EXPERTS)]
         dense = self.model["first_k_dense_replace"]
         layers = self.model["num_hidden_layers"]
         patterns += [f"model.layers.{i}.mlp.*_proj" for i in range(min(dense, layers))]
@@ -132,11 +139,15 @@ class Case:
         n = self.training["seq_length"]
         vocab = self.model["vocab_size"]
         if self.text:
-            entries = ["text/b.txt", "text", "text/*.c"]
+            entries = ["text/b.txt", "text", "text/*.c", "text/[a-d]*"]
             os.makedirs(os.path.join(folder, "text/deep"))
-            for name in ("b.txt", "a.c", "deep/z.c", "B.c"):
+            os.makedirs(os.path.join(folder, "text/.git"))
+            for name in ("b.txt", "a.c", "deep/z.c", "B.c", "deep.c", "deep-er", ".git/x", ".x.c"):
                 with open(os.path.join(folder, "text", name), "w", encoding="utf-8") as f:
-                    f.write("".join(chr(rng.randrange(32, 127)) for _ in range(rng.randrange(60, 140))))
+                    f.write("".join(chr(rng.randrange(32, 127)) for _ in range(rng.randrange(9, 60))))
+            os.symlink("deep.c", os.path.join(folder, "text/link"))
+            os.symlink("deep", os.path.join(folder, "text/folder"))
+            open(os.path.join(folder, "text/empty"), "wb").close()
         else:
             entries = ["first.bin", "second.bin"]
             for name, width in zip(entries, (2, 4)):
@@ -186,7 +197,21 @@ def compare(check, octet, case):
                        text(trainer.validation(case.held_out, case.validation)))
         attempt += 1
     folder = os.path.join(octet.folder, "run", "checkpoints", f"step-{case.steps}")
-    dcp.verify(folder)
+    commit = dcp.verify(folder)
+    check.same("layout of the checkpoint", case.name, dcp.layout_faults(folder)[:3], [])
+    state = dcp.train_state(folder)
+    model = json.loads(state.pop("model"))
+    check.same("train_state", case.name, (model, set(state) - set(STATE)), (commit["model"], set()))
+    t = case.training
+    for key, value in (
+            ("step", trainer.updates), ("attempt", attempt), ("samples", trainer.position),
+            ("ntokens_seen", trainer.position * t["seq_length"]), ("consecutive_skips", 0),
+            ("global_batch_size", t["global_batch_size"]),
+            ("micro_batch_size", t["micro_batch_size"]), ("seq_length", t["seq_length"]),
+            ("seed", case.seed), ("shuffle", int(case.shuffle)),
+            ("format", {None: case.act, "mxfp8": "mxfp8_e4m3", "hif8": "hif8"}[case.form]),
+            ("tokenizer", "bytes" if case.text else "tiny")):
+        check.same("train_state", f"{case.name} {key}", state[key], value)
     compare_tensors(check, case, trainer, dcp.load(folder))
     if case.more_loss:
         check.same("losses", f"{case.name}, one more", text(metrics[attempt]["loss"]),
@@ -234,12 +259,15 @@ SHORT = [
     Case("float32, q lora, biases, yarn with mscale", None, act="float32",
          model={**LORA, "rope_scaling": MSCALE}),
     Case("groups of experts, accumulation in bf16, balance", "mxfp8", model=ROUTED,
-         training={**ACCUMULATE, "reduce_dtype": "bfloat16", "seq_length": 9}),
+         training={**ACCUMULATE, "reduce_dtype": "bfloat16", "seq_length": 8}),
     Case("experts without rows", "hif8", steps=2, model=SPARSE,
          training={"seq_length": 3, "micro_batch_size": 1, "bias_update_rate": 0.1}),
     Case("tied, padding, halves rotated, no clipping", None, model={
         **TIED, **DENSE, "rope_interleave": False}, training={
         "max_grad_norm": 0.0, "weight_decay": 0.0, "eps": 1e-3, "betas": [0.0, 0.5]}),
+    Case("more than a tile of keys", None, act="float32", model={**NARROW, "num_hidden_layers": 1,
+                                                                 "first_k_dense_replace": 1},
+         training={"seq_length": 67, "global_batch_size": 1, "micro_batch_size": 1}),
     Case("text, shuffled, warmup, cosine", "mxfp8", steps=4, shuffle=True, text=True, seed=7,
          model={**NARROW, "vocab_size": 257}, training={
              "seq_length": 3, "warmup_steps": 2, "decay_type": "cosine", "min_lr_factor": 0.1},
@@ -256,14 +284,19 @@ LONG = SHORT + [
          training={"seq_length": 3, "micro_batch_size": 1, "bias_update_rate": 0.1}),
     Case("tied, hif8", "hif8", model=TIED, training={"reduce_dtype": "bfloat16",
                                                      "micro_batch_size": 1}),
-    Case("more than a tile of keys", "mxfp8", model=DENSE, training={
-        "seq_length": 131, "global_batch_size": 1, "micro_batch_size": 1}),
     Case("one token", "hif8", training={
         "seq_length": 1, "global_batch_size": 1, "micro_batch_size": 1}),
     Case("more than a chunk of 2048", "mxfp8", model={
         "hidden_size": 2100, "vocab_size": 5, "intermediate_size": 3, "moe_intermediate_size": 3,
         "kv_lora_rank": 4, "num_attention_heads": 1, "num_key_value_heads": 1}, training={
         "seq_length": 2}),
+    Case("least dims", "mxfp8", model={
+        "hidden_size": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "qk_nope_head_dim": 1,
+        "qk_rope_head_dim": 2, "v_head_dim": 1, "kv_lora_rank": 1, "q_lora_rank": 1,
+        "intermediate_size": 1, "moe_intermediate_size": 1, "n_routed_experts": 2,
+        "num_experts_per_tok": 1}),
+    Case("all experts", "hif8", act="float32", model={"num_experts_per_tok": 4}),
+    Case("only experts in 8 bits", "mxfp8", act="float32", targets=("experts",)),
     Case("head in 8 bits, mx", "mxfp8", head=True),
     Case("head in 8 bits, hif8", "hif8", head=True),
     Case("large weights, mx", "mxfp8", model={"initializer_range": 0.7}),
@@ -276,8 +309,8 @@ LONG = SHORT + [
          extra={"training.max_consecutive_skips": 100}),
     Case("validation", "hif8", steps=2, model=DENSE, training={
         "seq_length": 5, "global_batch_size": 3, "micro_batch_size": 1}, validation=3),
-    Case("linear decay after a plateau", None, steps=5, shuffle=True, seed=9007199254740992,
-         model=NARROW, training={"seq_length": 3, "train_iters": 5, "warmup_steps": 1,
+    Case("linear decay after a plateau", None, steps=7, shuffle=True, seed=9007199254740992,
+         model=NARROW, training={"seq_length": 3, "train_iters": 9, "warmup_steps": 1,
                                  "decay_ratio": 0.5, "min_lr_factor": 0.3}, more_loss=False),
     Case("square root", "hif8", steps=3, model=NARROW, training={
         "seq_length": 3, "train_iters": 3, "decay_type": "sqrt"}, more_loss=False),
@@ -293,7 +326,8 @@ LONG = SHORT + [
 
 
 def main():
-    check = Check("losses", "gradient norms", "skipped", "learning rates", "FMA routes", "keys of the checkpoint", "tensors")
+    check = Check("losses", "gradient norms", "skipped", "learning rates", "FMA routes", "layout of the checkpoint", "train_state",
+                  "keys of the checkpoint", "tensors")
     only = [word[5:] for word in sys.argv[2:] if word.startswith("only=")]
     for case in LONG if "long" in sys.argv[2:] or only else SHORT:
         if only and case.name not in only:

@@ -29,12 +29,13 @@ def read_file(path):
 
 def files(entry):
     """The files of one entry of dataset.path, sorted by the bytes of their path."""
-    if any(c in entry for c in "*?["):
-        found = glob.glob(entry)
-    elif os.path.isdir(entry):
-        found = [os.path.join(folder, name) for folder, _, names in os.walk(entry) for name in names]
-    else:
-        return [entry]
+    found = []
+    for path in glob.glob(entry) if any(c in entry for c in "*?[") else [entry]:
+        if not os.path.isdir(path):
+            found.append(path)
+        for folder, below, names in os.walk(path):
+            below[:] = [name for name in below if not name.startswith(".")]
+            found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
     return sorted(found, key=os.fsencode)
 
 
