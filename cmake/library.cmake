@@ -18,7 +18,7 @@ target_link_options(octet_shared PRIVATE LINKER:--version-script=${OCTET_MAP} LI
 if(NOT OCTET_SANITIZE AND NOT OCTET_COVERAGE) # their runtimes come with the program
   target_link_options(octet_shared PRIVATE LINKER:-z,defs)
 endif()
-target_link_libraries(octet_shared PRIVATE $<TARGET_FILE:octet_core> OpenMP::OpenMP_C m)
+target_link_libraries(octet_shared PRIVATE octet_flags $<TARGET_FILE:octet_core> OpenMP::OpenMP_C m)
 add_dependencies(octet_shared octet_core)
 target_include_directories(octet_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
@@ -49,7 +49,16 @@ set(OCTET_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/octet)
 file(RELATIVE_PATH OCTET_PC_TO_PREFIX
   /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" OCTET_PC_TO_PREFIX "${OCTET_PC_TO_PREFIX}")
-list(TRANSFORM OpenMP_C_LIB_NAMES PREPEND "-l" OUTPUT_VARIABLE OCTET_PC_LIBS_PRIVATE)
+# By name where the compiler finds the runtime of its own accord, else by path.
+foreach(name ${OpenMP_C_LIB_NAMES})
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=lib${name}.so
+    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(IS_ABSOLUTE "${found}" OR name STREQUAL "pthread")
+    list(APPEND OCTET_PC_LIBS_PRIVATE -l${name})
+  else()
+    list(APPEND OCTET_PC_LIBS_PRIVATE ${OpenMP_${name}_LIBRARY})
+  endif()
+endforeach()
 list(APPEND OCTET_PC_LIBS_PRIVATE -lm)
 list(JOIN OCTET_PC_LIBS_PRIVATE " " OCTET_PC_LIBS_PRIVATE)
 configure_file(cmake/octet.pc.in octet.pc @ONLY)
