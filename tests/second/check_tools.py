@@ -6,6 +6,7 @@ Tensors are random but the same in each run. `long` multiplies the cases by five
 """
 import math
 import random
+import struct
 import sys
 import tempfile
 
@@ -15,10 +16,10 @@ import hif8
 import npy
 from block_product import product, remainders
 from check import Check
-from f32 import bf16_bits, bits, f32, mul
+from f32 import bf16, bf16_bits, bits, f32, mul
 from tools import cut, Octet, quantize, Quantized, Tensor, describe, described
 
-check = Check("quantize codes", "quantize scales", "quantize description", "dequantize",
+check = Check("sources", "quantize codes", "quantize scales", "quantize description", "dequantize",
               "matmul", "hand-made operands", "limits of the route",
               "limits of the unit", "coverage")
 rng = random.Random(20260731)
@@ -167,6 +168,45 @@ def quantizing(octet, times):
                 note(f"{form} axis {options['axis']}" if form == "mxfp8" else form)
                 note(f"layout {layout}, groups {groups is not None}")
                 number += 1
+
+
+def sources(octet):
+    """tensor-tools.md, "NPY files": what is read, and how it becomes FP32."""
+    m, n = 3, 40
+    numbers = [rng.gauss(0, 1) * 2.0 ** rng.randrange(-14, 14) for _ in range(m * n - 4)]
+    numbers += [1 + 2.0 ** -24, 1 + 2.0 ** -24 + 2.0 ** -50, 0.0, -0.0]
+    for letter, descr, round_to, words in (
+            ("e", "<f2", half, []), ("e", ">f2", half, []), ("f", "<f4", f32, []),
+            ("f", ">f4", f32, []), ("d", "<f8", f32, []), ("d", ">f8", f32, []),
+            ("H", "<u2", brain, ["--dtype", "bf16"]), ("H", ">u2", brain, ["--dtype", "bf16"])):
+        for version in (1, 2, 3):
+            for fortran in (False, True):
+                order = [i * n + j for j in range(n) for i in range(m)] if fortran \
+                    else range(m * n)
+                values = [numbers[i] for i in order]
+                if letter == "H":
+                    values = [bf16_bits(f32(x)) for x in values]
+                if letter == "e":
+                    values = [half(x) for x in values]
+                npy.write_any(octet.path("source.npy"), version, descr, fortran, (m, n),
+                              struct.pack(f"{descr[0]}{m * n}{letter}", *values))
+                octet.run("quantize", "source.npy", "--format", "mxfp8", "--axis", "-1", *words,
+                          "-o", "q")
+                q = Quantized(Tensor((m, n), [bits(round_to(x)) for x in numbers]), "mxfp8")
+                where = f"{descr} version {version} fortran {fortran}"
+                check.same("sources", where, list(npy.read(octet.path("q.data.npy"))[2]), q.data())
+                check.same("sources", where, npy.read(octet.path("q.scale.npy"))[2],
+                           q.scale_bytes())
+
+
+def brain(x):
+    """x rounded to FP32 and then to BF16."""
+    return bf16(f32(x))
+
+
+def half(x):
+    """x rounded to FP16."""
+    return struct.unpack("e", struct.pack("e", x))[0]
 
 
 # ---- matmul ------------------------------------------------------------------------------------
@@ -425,18 +465,15 @@ def unit_limits(octet):
             ("mxfp8", limit - 2, 9, -6), ("mxfp8", limit - 1, 9, -5),
             ("mxfp8", limit - 1, 16, -6), ("mxfp8", limit, 16, -5),
             ("hif8", limit, None, -11), ("hif8", limit + 1, None, -10)):
-        left, right = [], []
-        for _ in range(12):
-            codes = squares(form, n)
-            if form == "mxfp8":
-                codes += [0x7e if below else 0x00] * 32
-            left.append(codes)
-            # right operands fine and large enough for a dot product of more than 24 bits
-            right.append([rng.randrange(0x28, 0x70) for _ in codes] if form == "mxfp8" else
-                         [rng.choice((0x2f, 0x3f, 0x3d, 0x39)) for _ in codes])
+        tail = [] if form == "hif8" else [0x7e if below else 0x00] * 32
+        left = [squares(form, n) + tail for _ in range(12)]
+        # right operands fine and large enough for dot products of more than 24 bits: another unit
+        # would round some of them otherwise
+        choice = range(0x28, 0x70) if form == "mxfp8" else (0x2f, 0x3f, 0x3d, 0x39)
+        right = [[rng.choice(choice) for _ in range(64)] for _ in range(40)]
         if form == "mxfp8":
             l = by_hand(octet, form, "l", left, [[127, 127 - (below or 0)]] * 12)
-            r = by_hand(octet, form, "r", right, [[127, 127]] * 12)
+            r = by_hand(octet, form, "r", right, [[127, 127]] * 40)
         else:
             l, r = (by_hand(octet, form, name, codes, [1.0])
                     for name, codes in (("l", left), ("r", right)))
@@ -454,6 +491,7 @@ with tempfile.TemporaryDirectory() as folder:
     program = Octet(sys.argv[1], folder)
     repeat = 5 if sys.argv[2:] == ["long"] else 1
     quantizing(program, repeat)
+    sources(program)
     products(program, repeat)
     hand_made(program, repeat)
     route_limits(program)

@@ -22,6 +22,16 @@ def write_bits(path, shape, patterns):
         f.write(struct.pack(f"<{len(patterns)}I", *patterns))
 
 
+def write_any(path, version, descr, fortran, shape, raw):
+    """A file of any version, dtype and order."""
+    text = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {tuple(shape)!r}, }}"
+    size = "<H" if version == 1 else "<I"
+    text += " " * (-(8 + struct.calcsize(size) + len(text) + 1) % 64) + "\n"
+    with open(path, "wb") as f:
+        f.write(b"\x93NUMPY" + bytes([version, 0]) + struct.pack(size, len(text)) + text.encode())
+        f.write(raw)
+
+
 def read(path):
     """(shape, dtype, raw bytes of the elements)."""
     with open(path, "rb") as f:
