@@ -13,12 +13,15 @@ static __m512 widen_bf16(__m256i x)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
+/* Without optimisation gcc's gather is a macro that converts the mask to a signed type. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 static __m512 decode(const oct_code_table *table, __mmask16 lanes, const uint8_t *codes)
 {
-    /* Lanes without a code read the value of code 0. gcc's masked gather warns at -O0. */
     const __m512i index = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, codes));
-    return _mm512_maskz_mov_ps(lanes, _mm512_i32gather_ps(index, table->value, 4));
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, index, table->value, 4);
 }
+#pragma GCC diagnostic pop
 
 /* 16 neighbours of an operand whose first is element `at`. */
 static __m512 load_dense(const oct_fma_source *s, __mmask16 lanes, int64_t at)
