@@ -15,6 +15,8 @@ static const oct_command commands[] = {
      "CONFIG... [key.path=value ...] [--run-dir DIR] [--resume latest|step-N|none] "
      "[--print-config]",
      "train a model, or go on with a run"},
+    {"launch", oct_command_launch, "-n RANKS [--hostfile FILE] [--mpirun PROGRAM] -- COMMAND ...",
+     "run a command on several ranks, with what more ranks than cores need"},
     {"plan", oct_command_plan, "CONFIG... [key.path=value ...] [--ranks R] [--json]",
      "dry run: what would be replaced, shapes, memory, operations; allocates no weights"},
     {"generate", oct_command_generate,

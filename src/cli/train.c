@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "cli/cli.h"
 #include "cli/job.h"
+#include "comm/binding.h"
 #include "trainer/train.h"
 
 static const char name[] = "train";
@@ -164,7 +165,7 @@ static int run(const oct_job *job, const char *run_dir, const char *resume)
     return OCT_EXIT_OK;
 }
 
-int oct_command_train(int argc, char **argv)
+static int train(int argc, char **argv)
 {
     static oct_job job;
     char fallback[4096];
@@ -194,5 +195,60 @@ int oct_command_train(int argc, char **argv)
         code = run(&job, run_dir, resume);
     }
     oct_job_release(&job);
+    return code;
+}
+
+/* Warns once if a launcher's binding makes threads share a core. */
+static oct_status check_binding(oct_comm *comm, oct_err *err)
+{
+    oct_binding binding;
+    OCT_TRY(oct_binding_read(comm, &binding, err));
+    const int rank = oct_comm_rank(comm);
+    int64_t first = oct_binding_is_narrow(&binding, 0) ? rank : oct_comm_size(comm);
+    OCT_TRY(oct_comm_min_i64(comm, &first, 1, err));
+    if (first != rank)
+        return OCT_OK;
+    char line[256];
+    (void)snprintf(
+        line, sizeof line,
+        "rank %d may use %d of %d cores, and %d of %d ranks share them: its threads wait "
+        "for each other (mpirun --bind-to none, or octet launch)",
+        rank, binding.allowed, binding.cores, binding.sharers, binding.ranks);
+    oct_cli_line("octet: warning: ", line);
+    return OCT_OK;
+}
+
+/* Finds the ranks. Several would each train the whole model and write the same files. */
+static oct_status join_ranks(oct_comm **comm, oct_err *err)
+{
+    oct_comm_options options;
+    OCT_TRY(oct_comm_options_from_environment(&options, err));
+    OCT_TRY(oct_comm_create(&options, comm, err));
+    OCT_TRY(check_binding(*comm, err));
+    oct_comm_phase(*comm, "counting ranks", NULL);
+    oct_status status = OCT_OK;
+    if (oct_comm_size(*comm) > 1)
+        status = OCT_FAIL(err, OCT_E_UNSUPPORTED,
+                          "cannot train on several ranks: found %d ranks, 1 is required until "
+                          "weights can be sharded",
+                          oct_comm_size(*comm));
+    return oct_comm_agree(*comm, status, err);
+}
+
+int oct_command_train(int argc, char **argv)
+{
+    oct_comm *comm = NULL;
+    oct_err err = {0};
+    const oct_status status = join_ranks(&comm, &err);
+    int code;
+    if (status == OCT_OK)
+        code = train(argc, argv);
+    else if (comm && err.rank != oct_comm_rank(comm))
+        code = oct_exit_code(status);
+    else
+        code = oct_cli_fail(status, &err);
+    if (comm && oct_comm_is_broken(comm))
+        oct_comm_abort(comm, code);
+    oct_comm_destroy(comm);
     return code;
 }

@@ -122,6 +122,11 @@ bool oct_comm_is_broken(const oct_comm *comm)
     return comm->broken.code != OCT_OK;
 }
 
+bool oct_comm_is_launched(const oct_comm *comm)
+{
+    return comm->transport != NULL;
+}
+
 const char *oct_comm_describe(const oct_comm *comm)
 {
     return comm->description;

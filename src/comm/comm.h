@@ -74,6 +74,7 @@ int oct_comm_size(const oct_comm *comm);
 int oct_comm_node_rank(const oct_comm *comm); /* among the ranks of this machine */
 int oct_comm_node_size(const oct_comm *comm);
 bool oct_comm_is_broken(const oct_comm *comm);
+bool oct_comm_is_launched(const oct_comm *comm); /* false: one rank without MPI */
 
 /* "1 rank", "8 ranks, shared memory", "8 ranks, Open MPI, shared memory in groups of 4". */
 const char *oct_comm_describe(const oct_comm *comm);

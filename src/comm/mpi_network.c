@@ -322,13 +322,26 @@ static const char *library_name(void)
 #endif
 }
 
-static void describe(oct_comm *comm, int size, const neighbours *n)
+/* Ranks of the largest group that shares memory. */
+static int largest_group(const neighbours *n, int size)
+{
+    int most = 1;
+    for (int r = 0; r < size; r++) {
+        int members = 0;
+        for (int q = 0; q < size; q++)
+            members += n->node[q] == n->node[r];
+        most = members > most ? members : most;
+    }
+    return most;
+}
+
+static void describe(oct_comm *comm, int size, int members)
 {
     char how[48] = "no shared memory";
-    if (n->members == size && size > 1)
+    if (members == size && size > 1)
         (void)snprintf(how, sizeof how, "shared memory");
-    else if (n->members > 1)
-        (void)snprintf(how, sizeof how, "shared memory in groups of %d", n->members);
+    else if (members > 1)
+        (void)snprintf(how, sizeof how, "shared memory in groups of %d", members);
     (void)snprintf(comm->description, sizeof comm->description, "%d rank%s, %s, %s", size,
                    size == 1 ? "" : "s", library_name(), how);
 }
@@ -407,6 +420,7 @@ static oct_status connect(const oct_comm_options *given, bool finalize, oct_comm
         status = oct_ranks_create(&plan, out, err);
     }
     status = vote(status, err);
+    const int members = status == OCT_OK ? largest_group(&n, size) : 0;
     free(n.node);
     if (status != OCT_OK) { /* the end of this process is near: MPI keeps what it has */
         free(region_bytes);
@@ -416,7 +430,7 @@ static oct_status connect(const oct_comm_options *given, bool finalize, oct_comm
     (*out)->node_size = n.host_size;
     (*out)->hook = options.hook;
     (*out)->hook_arg = options.hook_arg;
-    describe(*out, size, &n);
+    describe(*out, size, members);
     return OCT_OK;
 }
 

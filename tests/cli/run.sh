@@ -45,7 +45,8 @@ expect() { sed -n "s/^# $1: //p" "$case"; }
 wanted=$(expect exit)
 [ "$status" = "${wanted:-0}" ] || fail "exit code $status, required ${wanted:-0}"
 
-# One failure is one line; besides it only notes of overridden keys, warnings and the usage line.
+# One failure is one line; besides it only notes of overridden keys and of
+# what is launched, warnings and the usage line.
 errors=$(grep -v '^octet: warning: ' "$scratch/stderr" | grep -c '^octet: ' || true)
 line=$(grep -v '^octet: warning: ' "$scratch/stderr" | grep '^octet: ' || true)
 pattern=$(expect stderr)
@@ -59,7 +60,7 @@ if [ -n "$pattern" ]; then
 else
     [ "$errors" = 0 ] || fail "found an error line, required none"
 fi
-if grep -vE '^(octet: |usage: octet |override )' "$scratch/stderr" >"$scratch/rest"; then
+if grep -vE '^(octet: |usage: octet |override |launch: )' "$scratch/stderr" >"$scratch/rest"; then
     fail "stderr has other lines"
 fi
 

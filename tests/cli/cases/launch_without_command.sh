@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: no command, one is required after --
+octet launch -n 2
