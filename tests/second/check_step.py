@@ -1,10 +1,10 @@
 """`octet train` against the same training done here: losses, gradient norm, every tensor.
 
-    python3 check_step.py OCTET [long] [only=NAME]
+    python3 check_step.py OCTET [long] [only=NAME ...] [random=SEED ...]
 
-Each case trains a tiny model for a few steps. Compared are, of each step, loss, grad_norm and lr of
-metrics.jsonl, after the last one every tensor of the checkpoint, and one more loss if the case asks
-for it.
+Each case trains a tiny model for a few steps. Compared are, of each attempt, loss, grad_norm and lr of
+metrics.jsonl, after the last one every tensor of the checkpoint and its layout, and one more loss if
+the case asks for it. `long` runs all cases and 20 random ones, only= a case, random= the one of a seed.
 """
 import json
 import math
@@ -325,13 +325,71 @@ LONG = SHORT + [
 ]
 
 
+# training-step.md: logits and their gradients are act tensors; found are BF16 ones. Runs by name only.
+DIFFERS = [Case("head in 8 bits, float32", "mxfp8", act="float32", head=True)]
+
+
+def random_case(seed):
+    """A case with every dim and option drawn at random."""
+    rng = random.Random(seed)
+    heads, experts = rng.randrange(1, 4), rng.choice((2, 4, 6, 12))
+    groups = rng.choice([g for g in (1, 2, 3) if experts % g == 0 and experts // g >= 2])
+    opened = rng.randrange(1, groups + 1)
+    layers = rng.randrange(1, 3)
+    model = {
+        "vocab_size": rng.randrange(5, 80), "hidden_size": rng.randrange(1, 75),
+        "intermediate_size": rng.randrange(1, 75), "moe_intermediate_size": rng.randrange(1, 40),
+        "num_hidden_layers": layers, "first_k_dense_replace": rng.randrange(layers + 1),
+        "num_attention_heads": heads, "num_key_value_heads": heads, "n_routed_experts": experts,
+        "n_group": groups, "topk_group": opened, "n_shared_experts": rng.randrange(1, 3),
+        "num_experts_per_tok": rng.randrange(1, experts // groups * opened + 1),
+        "norm_topk_prob": rng.random() < 0.6, "routed_scaling_factor": rng.choice((1.0, 2.5, 0.3)),
+        "q_lora_rank": rng.choice((None, rng.randrange(1, 50))), "kv_lora_rank": rng.randrange(1, 70),
+        "qk_nope_head_dim": rng.randrange(1, 20), "qk_rope_head_dim": 2 * rng.randrange(1, 9),
+        "v_head_dim": rng.randrange(1, 20), "rms_norm_eps": rng.choice((1e-6, 1e-5, 1e-2)),
+        "initializer_range": rng.choice((0.02, 0.1, 0.3, 1.0, 5.0, 1e-4, 1e-12, 1e3)),
+        "rope_theta": rng.choice((10000.0, 500.0, 5e5)), "rope_interleave": rng.random() < 0.7,
+        "attention_bias": rng.random() < 0.4, "tie_word_embeddings": rng.random() < 0.3}
+    if rng.random() < 0.3:
+        model["pad_token_id"] = rng.randrange(model["vocab_size"])
+    if rng.random() < 0.4:
+        model["rope_scaling"] = {
+            "type": "yarn", "factor": rng.choice((1.0, 1.5, 4, 40.0)),
+            "original_max_position_embeddings": rng.choice((8, 64, 4096)),
+            "beta_fast": rng.choice((32, 2.0)), "beta_slow": rng.choice((1, 0.1)),
+            "mscale": rng.choice((0.7, 1.0, 0.0)), "mscale_all_dim": rng.choice((1.0, 0.5, 0.0)),
+            "truncate": rng.random() < 0.7}
+    rows = rng.randrange(1, 4)
+    training = {
+        "seq_length": rng.choice((1, 2, 7, 16, 33, 40)), "micro_batch_size": rows,
+        "global_batch_size": rows * rng.randrange(1, 3), "train_iters": rng.randrange(3, 7),
+        "max_grad_norm": rng.choice((1.0, 0.0, 0.1, 100.0)),
+        "reduce_dtype": rng.choice(("float32", "bfloat16")), "lr": rng.choice((1e-3, 0.1, 3.0)),
+        "betas": [rng.choice((0.0, 0.9)), rng.choice((0.95, 0.999, 0.0))],
+        "eps": rng.choice((1e-8, 1e-15, 1e-3)), "weight_decay": rng.choice((0.0, 0.1, 1.0)),
+        "warmup_steps": rng.randrange(3), "decay_ratio": rng.choice((None, 0.3, 0.5, 1.0)),
+        "decay_type": rng.choice(("linear", "sqrt", "cosine", "constant")),
+        "min_lr_factor": rng.choice((0.0, 0.1)), "bias_update_rate": rng.choice((0.0, 0.001, 0.1))}
+    form = rng.choice((None, "mxfp8", "hif8"))
+    act = "float32" if rng.random() < 0.4 else "bfloat16"
+    return Case(f"random {seed}", form, steps=rng.randrange(1, 3), model=model, training=training,
+                act=act, seed=rng.randrange(2 ** 53), shuffle=rng.random() < 0.5,
+                head=form is not None and not model["tie_word_embeddings"] and
+                act == "bfloat16" and rng.random() < 0.3,
+                extra={"training.max_consecutive_skips": 50})
+
+
 def main():
     check = Check("losses", "gradient norms", "skipped", "learning rates", "FMA routes", "layout of the checkpoint", "train_state",
                   "keys of the checkpoint", "tensors")
-    only = [word[5:] for word in sys.argv[2:] if word.startswith("only=")]
-    for case in LONG if "long" in sys.argv[2:] or only else SHORT:
-        if only and case.name not in only:
-            continue
+    words = sys.argv[2:]
+    only = [word[5:] for word in words if word.startswith("only=")]
+    seeds = [int(word[7:]) for word in words if word.startswith("random=")]
+    cases = [case for case in LONG + DIFFERS if case.name in only]
+    if not words or "long" in words:
+        cases += LONG if words else SHORT
+        seeds += range(20) if words else ()
+    for case in cases + [random_case(seed) for seed in seeds]:
         start = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             compare(check, Octet(sys.argv[1], folder), case)
