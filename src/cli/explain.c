@@ -1,4 +1,5 @@
 /* octet explain --format F VALUE|0xCODE: fields, value, neighbours and rounding of one code. */
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -214,21 +215,23 @@ static void print_table(const element_format *format)
     }
 }
 
-/* 0x2b is a code; 0x1.8p+1 is a number, as it has an exponent. */
+/* 0x2b is a code; 0x1.8p+1 is a number, as it has an exponent. Nothing may stand before either:
+ * strtoull and strtof would pass over blanks, a sign or a second 0x. */
 static int explain(const element_format *format, const char *text)
 {
     char *end = NULL;
     errno = 0;
     if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X') && !strpbrk(text, "pP.")) {
-        const unsigned long long code = strtoull(text + 2, &end, 16);
-        if (end == text + 2 || *end || errno || code >> format->code_bits)
+        const bool digits = text[2] && !text[2 + strspn(text + 2, "0123456789abcdefABCDEF")];
+        const unsigned long long code = strtoull(text + 2, NULL, 16);
+        if (!digits || errno || code >> format->code_bits)
             return oct_cli_usage(name, "wrong code: found '%s', 0x0 to 0x%x is required for %s",
                                  text, (1u << format->code_bits) - 1, format->name);
         print_fields(format, (uint32_t)code);
         return OCT_EXIT_OK;
     }
     const float x = strtof(text, &end);
-    if (end == text || *end)
+    if (end == text || *end || isspace((unsigned char)*text))
         return oct_cli_usage(name, "wrong value: found '%s', a number or a code 0x.. is required",
                              text);
     if (strcmp(format->name, "e8m0") == 0 && signbit(x))
