@@ -22,6 +22,12 @@ typedef struct limits {
     double error, ulp, nrmse, cosine, different; /* NaN: none given */
 } limits;
 
+/* value * 2^exponent: squares of f8 would leave the range of a double. Begin with zeros. */
+typedef struct scaled {
+    double value;
+    int exponent;
+} scaled;
+
 typedef struct job {
     oct_tool tool;
     oct_npy a, b;
@@ -30,7 +36,8 @@ typedef struct job {
     int64_t code_rank[256]; /* place of a code in the order of values */
     int64_t exact, first_different, largest_at;
     int64_t nan[2], inf[2], nonfinite_different;
-    double largest, squares, reference, other, product;
+    double largest;
+    scaled squares, reference, other, product; /* of the errors, of A, of B, of A with B */
     uint64_t largest_ulp;
     int64_t histogram[BUCKETS];
 } job;
@@ -71,6 +78,46 @@ static int bucket_of(uint64_t distance)
     return distance == 0 ? 0 : distance == 1 ? 1 : 65 - __builtin_clzll(distance - 1);
 }
 
+static scaled scaled_of(double x)
+{
+    scaled parts = {0};
+    parts.value = frexp(x, &parts.exponent);
+    return parts;
+}
+
+/* x - y of finite numbers, also where a double overflows. */
+static scaled difference_of(double x, double y)
+{
+    scaled parts = scaled_of(x - y);
+    if (isinf(x - y)) {
+        parts = scaled_of(0.5 * x - 0.5 * y);
+        parts.exponent++;
+    }
+    return parts;
+}
+
+static void add_product(scaled *sum, scaled a, scaled b)
+{
+    const double term = a.value * b.value;
+    const int exponent = a.exponent + b.exponent;
+    if (term == 0.0)
+        return;
+    if (sum->value == 0.0)
+        sum->exponent = exponent;
+    if (exponent > sum->exponent) {
+        sum->value = ldexp(sum->value, sum->exponent - exponent);
+        sum->exponent = exponent;
+    }
+    sum->value += ldexp(term, exponent - sum->exponent);
+}
+
+static scaled root_of(scaled x)
+{
+    const int odd = x.exponent & 1;
+    return (scaled){.value = sqrt(odd ? 2.0 * x.value : x.value),
+                    .exponent = (x.exponent - odd) / 2};
+}
+
 static void add_pair(job *j, const void *a, const void *b, int64_t i, int64_t at)
 {
     const bool same_dtype = j->a.dtype == j->b.dtype;
@@ -95,14 +142,15 @@ static void add_pair(job *j, const void *a, const void *b, int64_t i, int64_t at
         j->largest = error;
         j->largest_at = at;
     }
-    j->squares += error * error;
-    j->reference += x * x;
-    j->other += y * y;
-    j->product += x * y;
+    const scaled e = difference_of(x, y), p = scaled_of(x), q = scaled_of(y);
+    add_product(&j->squares, e, e);
+    add_product(&j->reference, p, p);
+    add_product(&j->other, q, q);
+    add_product(&j->product, p, q);
     if (!same_dtype)
         return;
-    const int64_t p = place_of(j, &j->a, a, i), q = place_of(j, &j->b, b, i);
-    const uint64_t distance = p > q ? (uint64_t)p - (uint64_t)q : (uint64_t)q - (uint64_t)p;
+    const int64_t m = place_of(j, &j->a, a, i), n = place_of(j, &j->b, b, i);
+    const uint64_t distance = m > n ? (uint64_t)m - (uint64_t)n : (uint64_t)n - (uint64_t)m;
     j->histogram[bucket_of(distance)]++;
     if (distance > j->largest_ulp)
         j->largest_ulp = distance;
@@ -126,16 +174,23 @@ static void fill_codes(job *j)
 
 static double nrmse_of(const job *j)
 {
-    return j->squares == 0.0 ? 0.0 : sqrt(j->squares / j->reference);
+    if (j->squares.value == 0.0)
+        return 0.0;
+    const scaled ratio = {.value = j->squares.value / j->reference.value,
+                          .exponent = j->squares.exponent - j->reference.exponent};
+    const scaled root = root_of(ratio);
+    return ldexp(root.value, root.exponent);
 }
 
 static double cosine_of(const job *j)
 {
-    if (j->reference == 0.0 && j->other == 0.0)
+    if (j->reference.value == 0.0 && j->other.value == 0.0)
         return 1.0;
-    if (j->reference == 0.0 || j->other == 0.0)
+    if (j->reference.value == 0.0 || j->other.value == 0.0)
         return 0.0;
-    return j->product / (sqrt(j->reference) * sqrt(j->other));
+    const scaled a = root_of(j->reference), b = root_of(j->other);
+    return ldexp(j->product.value / (a.value * b.value),
+                 j->product.exponent - a.exponent - b.exponent);
 }
 
 static void print_report(const job *j)
