@@ -1,6 +1,7 @@
 /* Codecs of single numbers. Functions with a plain result are defined for every argument, cannot
- * fail and may be called from any thread. A decoded value is exact; a NaN is quiet. Sources: OCP
- * OFP8 1.0 and OCP MX 1.0 (docs/spec/mxfp8.md), arXiv 2409.16626 (docs/spec/hif8.md). */
+ * fail and may be called from any thread. A decoded value is exact; a NaN is quiet, but for BF16,
+ * whose bits are kept. Sources: OCP OFP8 1.0 and OCP MX 1.0 (docs/spec/mxfp8.md), arXiv 2409.16626
+ * (docs/spec/hif8.md). */
 #ifndef OCTET_CODEC_H
 #define OCTET_CODEC_H
 

@@ -89,10 +89,13 @@ OCTET_API octet_status octet_dequantize(const octet_context *context, const octe
 
 /* Layouts in which other tools keep MXFP8 scales. Groups matter to COL only.
  *
- *             ROW                                COL, one matrix or a stack      COL, groups
- *   PLAIN     [matrices * rows, ceil(cols/32)]   [matrices, ceil(rows/32), cols] [sum of
- * ceil(m_g/32), cols] NPU       as octet_operand                   as octet_operand [floor(rows/64)
- * + G, cols, 2]
+ *   layout  orientation                scales
+ *   PLAIN   ROW                        [matrices * rows, ceil(cols/32)]
+ *   PLAIN   COL, a matrix or a stack   [matrices, ceil(rows/32), cols]
+ *   PLAIN   COL, groups of m_g rows    [sum of ceil(m_g/32), cols]
+ *   NPU     ROW                        as octet_operand
+ *   NPU     COL, a matrix or a stack   as octet_operand
+ *   NPU     COL, groups                [floor(rows/64) + G, cols, 2]
  *
  * NPU: what the Ascend operators take; group g begins at pair row floor(first row / 64) + g, and
  * bytes that no block owns are 00 (read: not looked at). */

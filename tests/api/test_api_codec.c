@@ -39,6 +39,15 @@ static void decode__every_code__golden(void **state)
     check_codes("hif8_codes.csv", OCTET_ELEMENT_HIF8, octet_hif8_decode);
 }
 
+static void bf16_decode__signaling_nan__keeps_its_bits(void **state)
+{
+    (void)state;
+    const uint16_t code = 0xff81;
+    float x = 0.0f;
+    assert_int_equal(octet_decode(OCTET_ELEMENT_BF16, &code, 1, &x, NULL), OCTET_OK);
+    assert_int_equal(bits_of(x), 0xff810000u);
+}
+
 static void check_encode(const char *name, octet_element element, uint8_t (*encode)(float, bool))
 {
     golden file;
@@ -206,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decode__every_code__golden),
+        cmocka_unit_test(bf16_decode__signaling_nan__keeps_its_bits),
         cmocka_unit_test(encode__both_modes__golden),
         cmocka_unit_test(encode__every_bf16__golden),
         cmocka_unit_test(bf16__ties_and_specials__nearest_even),
