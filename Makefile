@@ -3,13 +3,15 @@
 #   make check      the tests (under 12 minutes on two cores)
 #   make install    the program, liboctet, headers and pages into PREFIX (/usr/local)
 #   make check-all  the long form: sanitizers, clang, portable kernels
+#   make kernel-times  every inner loop: ns and speed over the portable one, at each instruction set
 JOBS ?= $(shell nproc)
 PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 OCTET := $(BUILD)/octet
+TIMED := test_quantize test_gemm_twins test_elementwise_twins test_attention
 
-.PHONY: all deps configure build demo check check-all install layers format clean
+.PHONY: all deps configure build demo check check-all kernel-times install layers format clean
 
 all: build
 
@@ -31,6 +33,10 @@ check: build layers
 
 check-all: check
 	@scripts/check-all
+
+kernel-times: configure
+	@ninja -C $(BUILD) -j $(JOBS) $(TIMED)
+	@for test in $(TIMED); do $(BUILD)/tests/$$test --times || exit 1; done
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "times.h"
+
 #include "base/rng.h"
 #include "kernels/exec.h"
 #include "numeric/bf16.h"
@@ -690,23 +692,6 @@ static void product_kernel__all_edges__same_bits_as_ref(void **state)
     free(got);
 }
 
-static void transpose_kernel__blocks__moves_every_element(void **state)
-{
-    (void)state;
-    enum { ROWS = 48, COLS = 80 };
-    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++) {
-        oct_attention_kernels kernels;
-        oct_attention_kernels_init(&kernels, (oct_isa)isa);
-        float *src = numbers(ROWS * COLS, "src"), *dst = numbers(COLS * ROWS, "dst");
-        kernels.transpose(src, COLS, ROWS, COLS, dst, ROWS);
-        for (int r = 0; r < ROWS; r++)
-            for (int c = 0; c < COLS; c++)
-                assert_true(dst[c * ROWS + r] == src[r * COLS + c]);
-        free(src);
-        free(dst);
-    }
-}
-
 /* Rounding to BF16 of every kind of value, subnormals included. */
 static void store_kernel__special_values__same_bits_as_bf16_from_f32(void **state)
 {
@@ -740,6 +725,31 @@ static float awkward(int64_t i)
                                     0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc01234,
                                     0xffc00001, 0x42b17218, 0xc2cff1b5, 0x3f800000, 0xbf800001};
     return oct_f32_from_bits(bits[i % (int64_t)(sizeof bits / sizeof *bits)]);
+}
+
+/* Into the middle of wider rows; the bits of every NaN too. */
+static void transpose_kernel__blocks__moves_every_element(void **state)
+{
+    (void)state;
+    enum { MOST = 80, LD = MOST + 16, FLOATS = LD * LD };
+    float *src = numbers(FLOATS, "src"), *want = numbers(FLOATS, "dst");
+    float *got = numbers(FLOATS, "dst");
+    for (int i = 0; i < FLOATS; i += 3)
+        src[i] = awkward(i / 3);
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++)
+        for (int rows = 16; rows <= MOST; rows += 16)
+            for (int cols = 16; cols <= MOST; cols += 16) {
+                memset(want, CANARY, FLOATS * sizeof(float));
+                memset(got, CANARY, FLOATS * sizeof(float));
+                for (int i = 0; i < rows * cols; i++)
+                    memcpy(&want[i % cols * LD + i / cols], &src[i / cols * LD + i % cols],
+                           sizeof(float));
+                kernels_of(isa)->transpose(src, LD, rows, cols, got, LD);
+                assert_memory_equal(want, got, FLOATS * sizeof(float));
+            }
+    free(src);
+    free(want);
+    free(got);
 }
 
 /* Bits equal, or both NaN: which NaN comes out where several meet is not defined. */
@@ -805,6 +815,43 @@ static void fill_tile(float *x, int64_t n, int kind, int64_t salt)
     }
 }
 
+/* A term that a causal tile leaves out is not there, whatever it is. */
+static void product_kernel__all_kinds_of_values__same_bits_as_ref(void **state)
+{
+    (void)state;
+    enum { ROWS = 13, COLS = 48, DEPTH = 37, FLOATS = 2048 };
+    float *a = numbers(FLOATS, "a"), *b = numbers(FLOATS, "b");
+    float *want = numbers(FLOATS, "c"), *got = numbers(FLOATS, "c");
+    for (int c = 0; c < 3 * 12 * (int)oct_cpu_isa(); c++) {
+        const int isa = OCT_ISA_AVX2 + c / 36, variant = c % 12;
+        const bool a_transposed = variant & 1;
+        fill_tile(a, FLOATS, c / 12 % 3, 1);
+        fill_tile(b, FLOATS, c / 12 % 3, 2);
+        fill_tile(want, FLOATS, 1, 3);
+        memcpy(got, want, FLOATS * sizeof(float));
+        oct_attention_product p = {.a = a + 1,
+                                   .b = b,
+                                   .c = want,
+                                   .a_row = a_transposed ? 1 : DEPTH,
+                                   .a_depth = a_transposed ? ROWS : 1,
+                                   .ldb = COLS,
+                                   .ldc = COLS,
+                                   .rows = ROWS,
+                                   .cols = COLS - 16,
+                                   .depth = DEPTH,
+                                   .accumulate = variant & 2,
+                                   .terms = (oct_attention_terms)(variant / 4)};
+        kernels_of(OCT_ISA_REF)->product(&p);
+        p.c = got;
+        kernels_of(isa)->product(&p);
+        assert_same_floats("product", isa, want, got, FLOATS);
+    }
+    free(a);
+    free(b);
+    free(want);
+    free(got);
+}
+
 /* Columns at 0 .. 63 of a tile; what lies outside the triangle of a diagonal tile is not defined.
  */
 static void column_kernels__all_kinds_of_values__same_bits_as_ref(void **state)
@@ -868,7 +915,103 @@ static void column_kernels__all_kinds_of_values__same_bits_as_ref(void **state)
     }
 }
 
-int main(void)
+/* --- times (times.h) -------------------------------------------------------------------------- */
+
+enum { TIMED_SIDE = OCT_ATTENTION_TILE, TIMED_DIM = 128, TIMED_FLOATS = TIMED_SIDE * TIMED_DIM };
+
+/* A tile of 64 tokens of a head of 128, and its 64 x 64 scores. */
+static struct {
+    float tensor[TIMED_FLOATS];
+    _Alignas(64) float x[TIMED_FLOATS], y[TIMED_FLOATS], z[TIMED_FLOATS];
+    _Alignas(64) float s[TIMED_SIDE * TIMED_SIDE], dp[TIMED_SIDE * TIMED_SIDE];
+    _Alignas(64) float max[TIMED_SIDE], sum[TIMED_SIDE], signs[TIMED_SIDE], dots[TIMED_SIDE];
+} timed;
+
+static void timed_fill(void)
+{
+    for (int i = 0; i < TIMED_FLOATS; i++)
+        timed.tensor[i] = timed.x[i] = timed.y[i] = (float)(i % 61) * 0x1p-4f - 2.0f;
+    memcpy(timed.s, timed.x, sizeof timed.s);
+    memcpy(timed.dp, timed.x, sizeof timed.dp);
+    for (int i = 0; i < TIMED_SIDE; i++)
+        timed.signs[i] = i % 2 ? 1.0f : -1.0f; /* loops may pass over factors of 1 */
+}
+
+static void timed_call(const timed_loop *loop, const oct_kernels *at)
+{
+    const oct_attention_kernels *attention = &at->attention;
+    const oct_attention_rows rows = {timed.tensor, loop->dtype, TIMED_DIM, TIMED_SIDE, TIMED_DIM};
+    const oct_attention_product product = {.a = timed.x,
+                                           .b = timed.y,
+                                           .c = timed.s,
+                                           .a_row = loop->transposed ? 1 : TIMED_DIM,
+                                           .a_depth = loop->transposed ? TIMED_SIDE : 1,
+                                           .ldb = TIMED_SIDE,
+                                           .ldc = TIMED_SIDE,
+                                           .rows = TIMED_SIDE,
+                                           .cols = TIMED_SIDE,
+                                           .depth = TIMED_DIM};
+    switch (loop->slot) {
+    case offsetof(oct_kernels, attention.load):
+        attention->load(&rows, timed.z, TIMED_DIM);
+        break;
+    case offsetof(oct_kernels, attention.store):
+        attention->store(timed.x, TIMED_DIM, 0.5f, &rows);
+        break;
+    case offsetof(oct_kernels, attention.transpose):
+        attention->transpose(timed.x, TIMED_DIM, TIMED_SIDE, TIMED_DIM, timed.z, TIMED_SIDE);
+        break;
+    case offsetof(oct_kernels, attention.product):
+        attention->product(&product);
+        break;
+    case offsetof(oct_kernels, attention.scale_columns):
+        attention->scale_columns(timed.x, TIMED_DIM, TIMED_SIDE, timed.signs);
+        break;
+    case offsetof(oct_kernels, attention.column_dots):
+        attention->column_dots(timed.x, timed.y, TIMED_DIM, TIMED_SIDE, timed.dots);
+        break;
+    case offsetof(oct_kernels, attention.softmax):
+        attention->softmax(timed.s, TIMED_SIDE, TIMED_SIDE, 0.125f, false, timed.max, timed.sum,
+                           timed.dots);
+        break;
+    case offsetof(oct_kernels, attention.softmax_backward):
+        attention->softmax_backward(timed.s, timed.dp, TIMED_SIDE, TIMED_SIDE, 0.125f, timed.signs,
+                                    timed.signs);
+        break;
+    default:
+        fail_msg("%s has no call", loop->name);
+    }
+}
+
+static const timed_loop timed_loops[] = {
+    TIMED(attention.load, OCT_DTYPE_F32, false, TIMED_FLOATS, "element"),
+    TIMED(attention.load, OCT_DTYPE_BF16, false, TIMED_FLOATS, "element"),
+    TIMED(attention.store, OCT_DTYPE_F32, false, TIMED_FLOATS, "element"),
+    TIMED(attention.store, OCT_DTYPE_BF16, false, TIMED_FLOATS, "element"),
+    TIMED(attention.transpose, OCT_DTYPE_F32, false, TIMED_FLOATS, "element"),
+    TIMED(attention.product, OCT_DTYPE_F32, false, TIMED_FLOATS *TIMED_SIDE, "FMA"),
+    TIMED(attention.product, OCT_DTYPE_F32, true, TIMED_FLOATS *TIMED_SIDE, "FMA"),
+    TIMED(attention.scale_columns, OCT_DTYPE_F32, false, TIMED_FLOATS, "element"),
+    TIMED(attention.column_dots, OCT_DTYPE_F32, false, TIMED_FLOATS, "element"),
+    TIMED(attention.softmax, OCT_DTYPE_F32, false, TIMED_SIDE *TIMED_SIDE, "element"),
+    TIMED(attention.softmax_backward, OCT_DTYPE_F32, false, TIMED_SIDE *TIMED_SIDE, "element"),
+};
+static const timed_table timed_attention = {
+    .loops = timed_loops,
+    .count = sizeof timed_loops / sizeof *timed_loops,
+    .first = offsetof(oct_kernels, attention),
+    .end = offsetof(oct_kernels, attention) + sizeof(oct_attention_kernels),
+    .call = timed_call,
+};
+
+static void times__every_loop_of_the_table__listed_and_callable(void **state)
+{
+    (void)state;
+    timed_fill();
+    times_check(&timed_attention);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention__odd_sizes__same_bits_for_every_isa_and_thread_count),
@@ -885,10 +1028,13 @@ int main(void)
         cmocka_unit_test(attention__bad_arguments__e_shape),
         cmocka_unit_test(attention__scratch__linear_in_tokens_and_reused),
         cmocka_unit_test(product_kernel__all_edges__same_bits_as_ref),
+        cmocka_unit_test(product_kernel__all_kinds_of_values__same_bits_as_ref),
         cmocka_unit_test(transpose_kernel__blocks__moves_every_element),
         cmocka_unit_test(load_and_store_kernels__odd_rows__same_bits_as_ref),
         cmocka_unit_test(column_kernels__all_kinds_of_values__same_bits_as_ref),
         cmocka_unit_test(store_kernel__special_values__same_bits_as_bf16_from_f32),
+        cmocka_unit_test(times__every_loop_of_the_table__listed_and_callable),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return times_finish(failed, argc, argv, &timed_attention);
 }

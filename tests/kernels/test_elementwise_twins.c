@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "elementwise_fixture.h"
+#include "times.h"
 
 #define CHECK(call)                                                                                \
     do {                                                                                           \
@@ -479,13 +480,168 @@ static void functions__every_1021st_operand__bits_of_fmath(void **state)
     }
 }
 
-int main(void)
+/* Every rest of 16 lanes, at an odd address between canaries and in place. */
+static void functions__odd_lengths__bits_of_ref(void **state)
+{
+    (void)state;
+    enum { MOST = 67, BUFFER = MOST + 3 };
+    oct_elementwise_kernels kernels[OCT_ISA_AVX512 + 1];
+    for (int isa = OCT_ISA_REF; isa <= (int)oct_cpu_isa(); isa++)
+        oct_elementwise_kernels_init(&kernels[isa], (oct_isa)isa);
+    for (int c = 0; c < 3 * 3 * (MOST + 1) * (int)oct_cpu_isa(); c++) {
+        const int f = c % 3, how = c / 3 % 3, n = c / 9 % (MOST + 1);
+        const int isa = OCT_ISA_AVX2 + c / 9 / (MOST + 1);
+        float x[BUFFER], want[BUFFER], got[BUFFER];
+        for (int i = 0; i < BUFFER; i++)
+            x[i] = test_value((uint64_t)n, i, (fill)how);
+        memset(want, CANARY, sizeof want);
+        memset(got, CANARY, sizeof got);
+        function_of(&kernels[OCT_ISA_REF], f)(n, x + 1, want + 1);
+        function_of(&kernels[isa], f)(n, x + 1, got + 1);
+        assert_memory_equal(got, want, sizeof got);
+        memcpy(got + 1, x + 1, (size_t)n * sizeof *x);
+        function_of(&kernels[isa], f)(n, got + 1, got + 1);
+        assert_memory_equal(got, want, sizeof got);
+    }
+}
+
+/* --- times (times.h) -------------------------------------------------------------------------- */
+
+/* Elements of a row, rows of sum_rows, elements of a rotated slice. */
+enum { TIMED_N = 1024, TIMED_ROWS = 8, TIMED_SLICE = 64 };
+
+/* What the loops write. Values that a call reads again stay finite over any number of calls. */
+static struct {
+    _Alignas(64) float y[TIMED_N], sums[TIMED_N], w[TIMED_N], m[TIMED_N], v[TIMED_N];
+    _Alignas(64) uint16_t bf16[TIMED_N], dup[TIMED_N], logits[TIMED_N];
+} timed;
+
+static void timed_call(const timed_loop *loop, const oct_kernels *at)
+{
+    static const oct_adamw_constants adamw = {.grad_scale = 0.7f,
+                                              .step_size = 1e-3f,
+                                              .eps = 1e-8f,
+                                              .decay = 0.9999f,
+                                              .beta1 = 0.9f,
+                                              .beta2 = 0.95f,
+                                              .gain1 = 0.1f,
+                                              .gain2 = 0.05f,
+                                              .root_bias2 = 0.5f};
+    const oct_elementwise_kernels *kernels = &at->elementwise;
+    const float *x = test_pool(OCT_DTYPE_F32, FILL_PLAIN);
+    const uint16_t *a = test_pool(OCT_DTYPE_BF16, FILL_PLAIN), *b = a + TIMED_N, *c = b + TIMED_N;
+    const oct_dtype dtype = loop->dtype;
+    const oct_gemm_out out = {.data = timed.bf16, .dtype = dtype};
+    switch (loop->slot) {
+    case offsetof(oct_kernels, elementwise.exp):
+        kernels->exp(TIMED_N, x, timed.y);
+        break;
+    case offsetof(oct_kernels, elementwise.log):
+        kernels->log(TIMED_N, x, timed.y);
+        break;
+    case offsetof(oct_kernels, elementwise.sigmoid):
+        kernels->sigmoid(TIMED_N, x, timed.y);
+        break;
+    case offsetof(oct_kernels, elementwise.add):
+        kernels->add(dtype, TIMED_N, a, b, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.swiglu):
+        kernels->swiglu(dtype, TIMED_N, a, b, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.swiglu_backward):
+        kernels->swiglu_backward(dtype, TIMED_N, a, b, c, timed.bf16, timed.dup);
+        break;
+    case offsetof(oct_kernels, elementwise.rmsnorm):
+        (void)kernels->rmsnorm(dtype, TIMED_N, a, b, 1e-6f, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.rmsnorm_backward):
+        kernels->rmsnorm_backward(dtype, TIMED_N, a, b, c, 0.5f, NULL, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.rmsnorm_dw):
+        kernels->rmsnorm_dw(dtype, TIMED_N, a, b, 0.5f, timed.sums);
+        break;
+    case offsetof(oct_kernels, elementwise.accumulate):
+        kernels->accumulate(dtype, TIMED_N, a, timed.sums);
+        break;
+    case offsetof(oct_kernels, elementwise.sum_rows):
+        kernels->sum_rows(dtype, TIMED_N, TIMED_ROWS, a, TIMED_N, NULL, x, NULL, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.scale_and_dot):
+        (void)kernels->scale_and_dot(dtype, TIMED_N, 0.5f, a, b, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.rope):
+        kernels->rope(dtype, TIMED_SLICE / 2, a, x, x + TIMED_SLICE, loop->transposed, false,
+                      timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.cross_entropy):
+        (void)kernels->cross_entropy(dtype, TIMED_N, timed.logits, 7, 0.125f);
+        break;
+    case offsetof(oct_kernels, elementwise.store_row):
+        kernels->store_row(&out, TIMED_N, x, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.widen):
+        kernels->widen(TIMED_N, a, timed.y);
+        break;
+    case offsetof(oct_kernels, elementwise.narrow):
+        kernels->narrow(TIMED_N, x, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.adamw):
+        kernels->adamw(&adamw, TIMED_N, x, timed.w, timed.m, timed.v);
+        break;
+    case offsetof(oct_kernels, elementwise.sum_squares):
+        (void)kernels->sum_squares(TIMED_N, x);
+        break;
+    default:
+        fail_msg("%s has no call", loop->name);
+    }
+}
+
+static const timed_loop timed_loops[] = {
+    TIMED(elementwise.exp, OCT_DTYPE_F32, false, TIMED_N, "element"),
+    TIMED(elementwise.log, OCT_DTYPE_F32, false, TIMED_N, "element"),
+    TIMED(elementwise.sigmoid, OCT_DTYPE_F32, false, TIMED_N, "element"),
+    TIMED(elementwise.add, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.swiglu, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.swiglu_backward, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.rmsnorm, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.rmsnorm_backward, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.rmsnorm_dw, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.accumulate, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.sum_rows, OCT_DTYPE_BF16, false, TIMED_ROWS *TIMED_N, "element"),
+    TIMED(elementwise.scale_and_dot, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.rope, OCT_DTYPE_BF16, false, TIMED_SLICE, "element"),
+    TIMED(elementwise.rope, OCT_DTYPE_BF16, true, TIMED_SLICE, "element"), /* interleaved */
+    TIMED(elementwise.cross_entropy, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.store_row, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.widen, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.narrow, OCT_DTYPE_F32, false, TIMED_N, "element"),
+    TIMED(elementwise.adamw, OCT_DTYPE_F32, false, TIMED_N, "element"),
+    TIMED(elementwise.sum_squares, OCT_DTYPE_F32, false, TIMED_N, "element"),
+};
+static const timed_table timed_elementwise = {
+    .loops = timed_loops,
+    .count = sizeof timed_loops / sizeof *timed_loops,
+    .first = offsetof(oct_kernels, elementwise),
+    .end = offsetof(oct_kernels, elementwise) + sizeof(oct_elementwise_kernels),
+    .call = timed_call,
+};
+
+static void times__every_loop_of_the_table__listed_and_callable(void **state)
+{
+    (void)state;
+    times_check(&timed_elementwise);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_operators__widths_1_to_131__bits_of_ref),
         cmocka_unit_test(all_operators__many_rows__bits_of_ref),
         cmocka_unit_test(all_operators__no_rows__nothing_written),
         cmocka_unit_test(functions__every_1021st_operand__bits_of_fmath),
+        cmocka_unit_test(functions__odd_lengths__bits_of_ref),
+        cmocka_unit_test(times__every_loop_of_the_table__listed_and_callable),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return times_finish(failed, argc, argv, &timed_elementwise);
 }

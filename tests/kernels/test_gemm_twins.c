@@ -12,6 +12,7 @@
 
 #include "gemm_random.h"
 #include "guarded.h"
+#include "times.h"
 
 #include "kernels/exec.h"
 #include "numeric/e4m3.h"
@@ -569,8 +570,8 @@ static void finish_tile__every_edge_and_output__same_bytes_as_ref(void **state)
         oct_gemm_out out = {.ld = col + cols + random_below(3),
                             .dtype = random_below(2) ? OCT_DTYPE_BF16 : OCT_DTYPE_F32};
         if (out.dtype == OCT_DTYPE_F32) {
-            out.store = random_below(2) ? OCT_GEMM_FOLD : OCT_GEMM_STORE;
-            out.round_bf16 = random_below(2) != 0;
+            out.store = (oct_gemm_store)random_below(3);
+            out.round_bf16 = out.store != OCT_GEMM_CONTINUE && random_below(2);
         }
         const size_t size = out.dtype == OCT_DTYPE_BF16 ? 2 : 4;
         const size_t bytes = size * (size_t)((row + rows - 1) * out.ld + col + cols);
@@ -602,7 +603,149 @@ static void finish_tile__every_edge_and_output__same_bytes_as_ref(void **state)
     }
 }
 
-int main(void)
+/* --- times (times.h) --------------------------------------------------------------------------
+ */
+
+enum { TIMED_K = 128, TIMED_GROUPS = TIMED_K / GROUP };
+
+/* Panels of a right (and left) operand of 32 rows, as large as the first cache. */
+static struct {
+    _Alignas(64) float f32[NR * TIMED_K];
+    _Alignas(64) float a[MR * TIMED_K], b[NR * TIMED_K], c[MR * NR];
+    _Alignas(64) uint16_t bf16[NR * TIMED_K];
+    _Alignas(64) uint8_t codes[NR * TIMED_K], scales[NR * TIMED_K / 32], pairs[GROUP * NR];
+    _Alignas(64) int16_t a_mantissas[MR * TIMED_K], b_mantissas[NR * TIMED_K], out[GROUP * NR];
+    float a_unit[TIMED_GROUPS * MR], b_unit[TIMED_GROUPS * NR];
+    int16_t shift[2][LANES];
+    uint16_t lost[2 * GROUP];
+    list remainders; /* one of every k */
+} timed;
+
+static void timed_fill(void)
+{
+    fill_floats(timed.f32, NR * TIMED_K, false);
+    fill_floats(timed.a, MR * TIMED_K, false);
+    for (int i = 0; i < NR * TIMED_K; i++) {
+        timed.bf16[i] = oct_bf16_from_f32(timed.f32[i]);
+        timed.codes[i] = (uint8_t)(0x30 + random_below(16) + 128 * random_below(2));
+        timed.b_mantissas[i] = (int16_t)(random_below(8001) - 4000);
+        timed.a_mantissas[i % (MR * TIMED_K)] = timed.b_mantissas[i];
+    }
+    memset(timed.scales, 127, sizeof timed.scales);
+    for (int i = 0; i < 2 * LANES; i++)
+        timed.shift[i / LANES][i % LANES] = 4; /* 8 * 2^-4 is the least of the codes */
+    for (int i = 0; i < GROUP * NR; i++)
+        timed.pairs[i] = timed.codes[i];
+    for (int i = 0; i < TIMED_GROUPS * NR; i++)
+        timed.b_unit[i] = timed.a_unit[i % (TIMED_GROUPS * MR)] = 0x1p-12f;
+    list *one = &timed.remainders;
+    for (uint16_t k = 0; k < TIMED_K; k++) {
+        one->entries[k] = (oct_remainder){.value = 0x1p-20f, .k = k, .row = k % MR};
+        one->present[k / 64] |= UINT64_C(1) << k % 64;
+        one->start[k] = k;
+    }
+    one->list = (oct_remainder_list){one->entries, TIMED_K, one->present, one->start};
+}
+
+static void timed_call(const timed_loop *loop, const oct_kernels *at)
+{
+    const oct_gemm_kernels *gemm = &at->gemm;
+    const bool is_codes = loop->dtype == OCT_DTYPE_E4M3;
+    const oct_code_table *table = &gemm->tables[is_codes ? OCT_FORMAT_MXFP8 : OCT_FORMAT_HIF8];
+    const oct_quantized_matrix codes = {.format = OCT_FORMAT_MXFP8,
+                                        .codes = timed.codes,
+                                        .ld = loop->transposed ? NR : TIMED_K,
+                                        .k_contiguous = !loop->transposed,
+                                        .rows = NR,
+                                        .k = TIMED_K,
+                                        .scales = timed.scales,
+                                        .scale_ld = NR};
+    const oct_fma_source numbers = {.data = loop->dtype == OCT_DTYPE_BF16 ? (const void *)timed.bf16
+                                                                          : (const void *)timed.f32,
+                                    .dtype = loop->dtype,
+                                    .ld = codes.ld,
+                                    .k_contiguous = codes.k_contiguous,
+                                    .rows = NR,
+                                    .k = TIMED_K,
+                                    .codes = is_codes ? &codes : NULL};
+    const oct_gemm_out out = {.data = timed.b, .ld = NR, .dtype = loop->dtype};
+    const oct_gemm_finish finish = {&out, true, 0.5f, 0.25f};
+    oct_group_bounds bounds;
+    switch (loop->slot) {
+    case offsetof(oct_kernels, gemm.fma_pack):
+        gemm->fma_pack(&numbers, table, 0, NR, 0, TIMED_K, timed.b);
+        break;
+    case offsetof(oct_kernels, gemm.fma_tile):
+        gemm->fma_tile(TIMED_K, timed.a, timed.f32, timed.c);
+        break;
+    case offsetof(oct_kernels, gemm.gather_pairs):
+        gemm->gather_pairs(&codes, 0, NR, NR, 0, timed.pairs);
+        break;
+    case offsetof(oct_kernels, gemm.bounds_mxfp8):
+        gemm->bounds_mxfp8(table, timed.pairs, 2 * NR, &bounds);
+        break;
+    case offsetof(oct_kernels, gemm.bounds_hif8):
+        gemm->bounds_hif8(table, timed.pairs, 2 * NR, &bounds);
+        break;
+    case offsetof(oct_kernels, gemm.mantissas):
+        (void)gemm->mantissas(table, timed.pairs, 2 * NR, (const int16_t(*)[LANES])timed.shift,
+                              LANES, timed.out, 2 * NR, timed.lost);
+        break;
+    case offsetof(oct_kernels, gemm.integer_tile):
+        gemm->integer_tile(TIMED_GROUPS, timed.a_mantissas, timed.b_mantissas, timed.a_unit,
+                           timed.b_unit, timed.c);
+        break;
+    case offsetof(oct_kernels, gemm.left_remainders):
+        gemm->left_remainders(&timed.remainders.list, timed.b_mantissas, timed.b_unit, timed.c);
+        break;
+    case offsetof(oct_kernels, gemm.right_remainders):
+        gemm->right_remainders(&timed.remainders.list, NULL, timed.a_mantissas, timed.a_unit,
+                               timed.c);
+        break;
+    case offsetof(oct_kernels, gemm.finish_tile):
+        gemm->finish_tile(&finish, timed.f32, 0, MR, 0, NR);
+        break;
+    default:
+        fail_msg("%s has no call", loop->name);
+    }
+}
+
+static const timed_loop timed_loops[] = {
+    TIMED(gemm.fma_pack, OCT_DTYPE_F32, false, NR *TIMED_K, "element"),
+    TIMED(gemm.fma_pack, OCT_DTYPE_BF16, false, NR *TIMED_K, "element"),
+    TIMED(gemm.fma_pack, OCT_DTYPE_BF16, true, NR *TIMED_K, "element"),
+    TIMED(gemm.fma_pack, OCT_DTYPE_E4M3, false, NR *TIMED_K, "element"),
+    TIMED(gemm.fma_tile, OCT_DTYPE_F32, false, MR *NR *TIMED_K, "FMA"),
+    TIMED(gemm.gather_pairs, OCT_DTYPE_E4M3, false, NR *GROUP, "element"),
+    TIMED(gemm.gather_pairs, OCT_DTYPE_E4M3, true, NR *GROUP, "element"),
+    TIMED(gemm.bounds_mxfp8, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
+    TIMED(gemm.bounds_hif8, OCT_DTYPE_HIF8, false, LANES *GROUP, "element"),
+    TIMED(gemm.mantissas, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
+    TIMED(gemm.integer_tile, OCT_DTYPE_E4M3, false, MR *NR *TIMED_K, "FMA"),
+    TIMED(gemm.left_remainders, OCT_DTYPE_E4M3, false, NR *TIMED_K, "FMA"),
+    TIMED(gemm.right_remainders, OCT_DTYPE_E4M3, false, MR *TIMED_K, "FMA"),
+    TIMED(gemm.finish_tile, OCT_DTYPE_F32, false, MR *NR, "element"),
+    TIMED(gemm.finish_tile, OCT_DTYPE_BF16, false, MR *NR, "element"),
+};
+static const timed_table timed_gemm = {
+    .loops = timed_loops,
+    .count = sizeof timed_loops / sizeof *timed_loops,
+    .first = offsetof(oct_kernels, gemm),
+    .end = offsetof(oct_kernels, gemm.tables),
+    .call = timed_call,
+};
+_Static_assert(offsetof(oct_gemm_kernels, tables) + sizeof(oct_code_table[2]) ==
+                   sizeof(oct_gemm_kernels),
+               "the loops of the table end where its constants start");
+
+static void times__every_loop_of_the_table__listed_and_callable(void **state)
+{
+    (void)state;
+    timed_fill();
+    times_check(&timed_gemm);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fma_pack__any_source__same_panel_as_ref),
@@ -615,6 +758,8 @@ int main(void)
         cmocka_unit_test(integer_tile__full_and_mixed_groups__same_sums_as_ref),
         cmocka_unit_test(remainders__of_both_sides__same_sums_as_ref),
         cmocka_unit_test(finish_tile__every_edge_and_output__same_bytes_as_ref),
+        cmocka_unit_test(times__every_loop_of_the_table__listed_and_callable),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    const int failed = cmocka_run_group_tests(tests, setup, NULL);
+    return times_finish(failed, argc, argv, &timed_gemm);
 }

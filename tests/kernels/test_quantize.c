@@ -18,6 +18,7 @@
 #endif
 
 #include "guarded.h"
+#include "times.h"
 
 #include "base/rng.h"
 #include "base/size.h"
@@ -892,7 +893,69 @@ static void hif8_amax__long_tensor__from_every_part(void **state)
     free(x);
 }
 
-int main(void)
+/* --- times (times.h) --------------------------------------------------------------------------
+ */
+
+enum { TIMED_M = 64, TIMED_N = 128, TIMED_ELEMENTS = TIMED_M * TIMED_N };
+static float timed_f32[TIMED_ELEMENTS];
+static uint16_t timed_bf16[TIMED_ELEMENTS];
+
+static void timed_call(const timed_loop *loop, const oct_kernels *at)
+{
+    static uint8_t codes[TIMED_ELEMENTS], scales[TIMED_ELEMENTS / 32];
+    const oct_quantize_kernels *quantize = &at->quantize;
+    const oct_dtype dtype = loop->dtype;
+    const void *x = dtype == OCT_DTYPE_BF16 ? (const void *)timed_bf16 : (const void *)timed_f32;
+    switch (loop->slot) {
+    case offsetof(oct_kernels, quantize.mx_rows):
+        quantize->mx_rows(x, dtype, TIMED_N, TIMED_M, TIMED_N, OCT_MX_RULE_ROUND_UP, codes, TIMED_N,
+                          scales, TIMED_N / 32);
+        break;
+    case offsetof(oct_kernels, quantize.mx_cols):
+        quantize->mx_cols(x, dtype, TIMED_N, TIMED_M, TIMED_N, OCT_MX_RULE_ROUND_UP, codes, TIMED_N,
+                          scales);
+        break;
+    case offsetof(oct_kernels, quantize.amax):
+        (void)quantize->amax(x, dtype, TIMED_ELEMENTS);
+        break;
+    case offsetof(oct_kernels, quantize.hif8_encode):
+        quantize->hif8_encode(x, dtype, TIMED_ELEMENTS, 0.3f, true, codes);
+        break;
+    default:
+        fail_msg("%s has no call", loop->name);
+    }
+}
+
+static const timed_loop timed_loops[] = {
+    TIMED(quantize.mx_rows, OCT_DTYPE_F32, false, TIMED_ELEMENTS, "element"),
+    TIMED(quantize.mx_rows, OCT_DTYPE_BF16, false, TIMED_ELEMENTS, "element"),
+    TIMED(quantize.mx_cols, OCT_DTYPE_F32, false, TIMED_ELEMENTS, "element"),
+    TIMED(quantize.mx_cols, OCT_DTYPE_BF16, false, TIMED_ELEMENTS, "element"),
+    TIMED(quantize.amax, OCT_DTYPE_F32, false, TIMED_ELEMENTS, "element"),
+    TIMED(quantize.amax, OCT_DTYPE_BF16, false, TIMED_ELEMENTS, "element"),
+    TIMED(quantize.hif8_encode, OCT_DTYPE_F32, false, TIMED_ELEMENTS, "element"),
+    TIMED(quantize.hif8_encode, OCT_DTYPE_BF16, false, TIMED_ELEMENTS, "element"),
+};
+static const timed_table timed_quantize = {
+    .loops = timed_loops,
+    .count = sizeof timed_loops / sizeof *timed_loops,
+    .first = offsetof(oct_kernels, quantize),
+    .end = offsetof(oct_kernels, quantize.observer),
+    .call = timed_call,
+};
+_Static_assert(offsetof(oct_quantize_kernels, observer) + sizeof(void *) ==
+                   sizeof(oct_quantize_kernels),
+               "the loops of the table end where the observer stands");
+
+static void times__every_loop_of_the_table__listed_and_callable(void **state)
+{
+    (void)state;
+    fill(timed_f32, OCT_DTYPE_F32, TIMED_ELEMENTS, DATA_NEAR, 1);
+    fill(timed_bf16, OCT_DTYPE_BF16, TIMED_ELEMENTS, DATA_NEAR, 1);
+    times_check(&timed_quantize);
+}
+
+int main(int argc, char **argv)
 {
     mxcsr_at_start = mxcsr();
     const struct CMUnitTest tests[] = {
@@ -917,6 +980,8 @@ int main(void)
         cmocka_unit_test(fr_06__zeros__finite_positive_scale_and_zero_codes),
         cmocka_unit_test(fr_07__subnormals__are_never_flushed),
         cmocka_unit_test(fr_09__groups_1_31_33_0_64__equal_to_slices_alone),
+        cmocka_unit_test(times__every_loop_of_the_table__listed_and_callable),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    const int failed = cmocka_run_group_tests(tests, setup, teardown);
+    return times_finish(failed, argc, argv, &timed_quantize);
 }
