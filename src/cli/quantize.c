@@ -229,7 +229,7 @@ static oct_status convert(job *j, oct_err *err)
 
 static oct_status write_files(job *j, const char *prefix, oct_err *err)
 {
-    char path[OCT_NPY_PATH_BYTES];
+    char path[OCT_NPY_PATH_BYTES], about[OCT_NPY_PATH_BYTES];
     const oct_quantized *q = &j->about;
     OCT_TRY(oct_quantized_path(prefix, "data.npy", path, err));
     OCT_TRY(oct_npy_create(path, oct_quantized_data_dtype(q), &q->shape, &j->data, err));
@@ -237,14 +237,17 @@ static oct_status write_files(job *j, const char *prefix, oct_err *err)
     if (q->has_scales)
         OCT_TRY(oct_npy_create(path, q->format == OCT_TOOL_HIF8 ? OCT_NPY_F32 : OCT_NPY_U8,
                                &q->scale_shape, &j->scale, err));
+    OCT_TRY(oct_quantized_path(prefix, "json", about, err));
     OCT_TRY(convert(j, err));
+    /* What an earlier run left does not belong to these codes. Without the .json the files are no
+     * tensor, so none can be read that is part old and part new. */
+    (void)unlink(about);
     OCT_TRY(oct_npy_finish(&j->data, err));
     if (q->has_scales)
         OCT_TRY(oct_npy_finish(&j->scale, err));
     else
-        (void)unlink(path); /* of an earlier run: a stale scale would not belong to these codes */
-    OCT_TRY(oct_quantized_path(prefix, "json", path, err));
-    return oct_quantized_write_about(q, path, err);
+        (void)unlink(path);
+    return oct_quantized_write_about(q, about, err);
 }
 
 static oct_status run(job *j, const char *input, const char *prefix, const char *groups,
