@@ -123,7 +123,8 @@ FAULTS = [
           "    weight->refresh_count++;", "test_quantized_weight|test_update"),
     Fault("refresh-skipped", "src/trainer/train.c",
           "    OCT_TRY(oct_build_refresh(build, &row->refreshed_weights, err));\n",
-          "    row->refreshed_weights = 0;\n", "test_update|test_golden_trajectory"),
+          "    row->refreshed_weights = 0;\n",
+          "test_accumulation|test_trace_counts|test_nonfinite_step"),
     # --- plan, shards ---
     Fault("even-shard-off-by-one", "src/fsdp/shard.c",
           ".row_begin = rank * (rows / ranks)", ".row_begin = rank * (rows / ranks) + 1",
