@@ -11,9 +11,10 @@
 static const char group[] = "train_state";
 
 /* Structure and numbers that the weights are only meaningful with. */
-static oct_status model_json(const oct_hf_config *hf, oct_arena *arena, const char **out,
+static oct_status model_json(const oct_build *build, oct_arena *arena, const char **out,
                              oct_err *err)
 {
+    const oct_hf_config *hf = &build->hf;
     const struct {
         const char *name;
         int64_t value;
@@ -40,6 +41,21 @@ static oct_status model_json(const oct_hf_config *hf, oct_arena *arena, const ch
         {"rope_yarn", hf->rope.yarn},
         {"attention_bias", hf->attention_bias},
         {"tie_word_embeddings", hf->tie_word_embeddings},
+        {"pad_token_id", hf->pad_token_id},
+    };
+    const oct_rope_parameters *rope = &hf->rope;
+    const struct {
+        const char *name;
+        double value;
+    } yarn[] = {
+        {"rope_factor", rope->factor},
+        {"rope_beta_fast", rope->beta_fast},
+        {"rope_beta_slow", rope->beta_slow},
+        {"rope_mscale", rope->mscale},
+        {"rope_mscale_all_dim", rope->mscale_all_dim},
+        {"rope_attention_factor", rope->attention_factor},
+        {"rope_original_max_position_embeddings", (double)rope->original_max_position_embeddings},
+        {"rope_truncate", rope->truncate},
     };
     oct_json json;
     oct_json_init(&json);
@@ -49,8 +65,9 @@ static oct_status model_json(const oct_hf_config *hf, oct_arena *arena, const ch
     oct_json_double(&json, "routed_scaling_factor", hf->routed_scaling_factor);
     oct_json_double(&json, "rms_norm_eps", hf->rms_norm_eps);
     oct_json_double(&json, "rope_theta", hf->rope.theta);
-    if (hf->rope.yarn)
-        oct_json_double(&json, "rope_factor", hf->rope.factor);
+    for (size_t i = 0; rope->yarn && i < sizeof yarn / sizeof yarn[0]; i++)
+        oct_json_double(&json, yarn[i].name, yarn[i].value);
+    oct_json_string(&json, "torch_dtype", oct_dtype_name(build->act_dtype));
     oct_json_end(&json);
     oct_status status = oct_json_finish(&json, err);
     void *copy = NULL;
@@ -79,7 +96,7 @@ oct_status oct_identity_make(const oct_build *build, const oct_dataset *data, oc
         .shuffle = config->dataset.shuffle,
         .data_fingerprint = data ? oct_dataset_fingerprint(data) : 0,
     };
-    return model_json(&build->hf, arena, &out->model_json, err);
+    return model_json(build, arena, &out->model_json, err);
 }
 
 oct_status oct_state_items(const oct_build *build, const oct_train_state *state,

@@ -134,8 +134,9 @@ class Model:
         z, rstd = norm_rows(h, self.copy["model.norm.weight"], self.c["rms_norm_eps"], self.r)
         tied = self.c["tie_word_embeddings"]
         head = "model.embed_tokens.weight" if tied else "lm_head.weight"
-        logits = linear.forward(z, self.copy[head], self.r)
-        losses = [cross_entropy(row, y, inverse_n, self.r) for row, y in zip(logits, targets)]
+        r = bf16 if self.form and head in self.low else self.r        # of logits and dlogits (section 6)
+        logits = linear.forward(z, self.copy[head], r)
+        losses = [cross_entropy(row, y, inverse_n, r) for row, y in zip(logits, targets)]
         total = 0.0
         for loss, _ in losses:
             total += loss

@@ -291,6 +291,34 @@ static void train__weights_only__starts_at_step_0_with_the_weights(void **state)
     free(r);
 }
 
+/* Every field of yarn decides about numbers: each is compared. */
+static void train__another_yarn_field__is_refused(void **state)
+{
+    (void)state;
+    record *r = record_create();
+#define YARN(mscale, all, fast, original)                                                          \
+    "model.config_overrides.rope_scaling={type: yarn, factor: 4.0, mscale: " mscale                \
+    ", mscale_all_dim: " all ", beta_fast: " fast ", beta_slow: 1, "                               \
+    "original_max_position_embeddings: " original "}"
+    const char *const saved = YARN("0.7", "1.2", "32", "64");
+    const char *const others[] = {
+        YARN("0.1", "1.2", "32", "64"),
+        YARN("0.7", "3.0", "32", "64"),
+        YARN("0.7", "1.2", "16", "64"),
+        YARN("0.7", "1.2", "32", "32"),
+    };
+    train(&files, "yarn", 1, NULL, WORDS("training.stop_at_step=1", saved), r);
+    assert_trained(r);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        train(&files, "yarn", 1, NULL, WORDS("training.stop_at_step=2", others[i]), r);
+        assert_refused(r, OCT_E_CHECKPOINT, "train_state.model", NULL);
+    }
+    train(&files, "yarn", 1, NULL, WORDS("training.stop_at_step=2", saved), r);
+    assert_trained(r);
+    assert_int_equal(r->row_count, 1);
+    free(r);
+}
+
 /* --- another run ------------------------------------------------------------------------------ */
 
 static void train__another_identity__is_refused_with_both_values(void **state)
@@ -308,6 +336,8 @@ static void train__another_identity__is_refused_with_both_values(void **state)
         {"seed=7", "seed", " 2026,", " 7 "},
         {"dataset.shuffle=false", "shuffle", " 1,", " 0 "},
         {"model.config_overrides.rope_theta=5000.0", "rope_theta", " 10000", " 5000"},
+        {"model.config_overrides.pad_token_id=3", "pad_token_id", " -1,", " 3 "},
+        {"model.torch_dtype=float32", "torch_dtype", "bfloat16", "float32"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         train(&files, "identity", 1, NULL, WORDS(cases[i].word), r);
@@ -365,6 +395,7 @@ int main(void)
         cmocka_unit_test(train__restore_from_a_path__starts_from_it_once),
         cmocka_unit_test(train__weights_only__starts_at_step_0_with_the_weights),
         cmocka_unit_test(train__another_identity__is_refused_with_both_values),
+        cmocka_unit_test(train__another_yarn_field__is_refused),
         cmocka_unit_test(train__other_configuration_without_a_checkpoint__is_refused),
         cmocka_unit_test(train__start_failed_after_the_directory_was_made__may_start_again),
     };
