@@ -43,6 +43,9 @@ chmod +x "$scratch/enter"
 
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HWLOC_COMPONENTS=-gl
 OCTET_COMM_PIECE=64 OCTET_COMM_TIMEOUT=2
+# Open MPI leaves memory behind; only sanitizer builds look at this.
+ASAN_OPTIONS=detect_leaks=0 LSAN_OPTIONS=detect_leaks=0
+export ASAN_OPTIONS LSAN_OPTIONS
 export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM HWLOC_COMPONENTS OCTET_COMM_PIECE
 export OCTET_COMM_TIMEOUT
 failed=0
@@ -53,7 +56,7 @@ try() {
     OCTET_SHM=$shm timeout 60 "$scratch/enter" octet-a "'$mpirun' --oversubscribe --bind-to none \
         --mca plm_rsh_agent '$scratch/enter' --mca pml ob1 --mca btl self,vader,tcp \
         --host octet-a:2,octet-b:2 -n 4 -x OCTET_SHM -x OCTET_COMM_PIECE -x OCTET_COMM_TIMEOUT \
-        -x HWLOC_COMPONENTS $*" >"$scratch/log" 2>&1
+        -x HWLOC_COMPONENTS -x ASAN_OPTIONS -x LSAN_OPTIONS $*" >"$scratch/log" 2>&1
     code=$?
     if [ "$code" != "$wanted" ] || [ "$(grep -c "$pattern" "$scratch/log")" != 1 ]; then
         echo "shm $shm, $*: exit code $code, required $wanted and one line '$pattern'"
