@@ -202,12 +202,14 @@ static int one_leaves(oct_comm *comm, void *arg)
     const int leaver = *(const int *)arg;
     oct_err err = {0};
     oct_status status = oct_comm_barrier(comm, &err);
-    EXPECT(comm, status == OCT_OK);
     if (oct_comm_rank(comm) == leaver) {
+        EXPECT(comm, status == OCT_OK);
         (void)OCT_FAIL(&err, OCT_E_NOMEM, "no memory for layer 3");
         oct_comm_leave(comm, &err);
     } else {
-        EXPECT(comm, small_step(comm, &err) == OCT_E_NOMEM);
+        if (status == OCT_OK) /* a rank still waking up in the barrier may hear of it there */
+            status = small_step(comm, &err);
+        EXPECT(comm, status == OCT_E_NOMEM);
     }
     EXPECT(comm, err.rank == leaver && strcmp(err.msg, "no memory for layer 3") == 0);
     return failures;
