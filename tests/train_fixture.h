@@ -102,6 +102,23 @@ static inline temp_dir train_files_create(void)
     return dir;
 }
 
+/* The folder of one test program, and the setup and teardown of its group. */
+static temp_dir files;
+
+static inline int make_train_files(void **state)
+{
+    (void)state;
+    files = train_files_create();
+    return 0;
+}
+
+static inline int remove_train_files(void **state)
+{
+    (void)state;
+    temp_dir_remove(&files);
+    return 0;
+}
+
 /* --- one run -------------------------------------------------------------------------------- */
 
 /* What a run left behind. */

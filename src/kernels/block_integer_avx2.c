@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/lanes_avx2.h"
+#include "kernels/remainders_fma.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -415,25 +416,6 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
     }
 }
 
-/* Remainder times remainder, k ascending, into d[column][row]. */
-static void cross_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
-                             float *d)
-{
-    for (int64_t w = 0; w < OCT_GEMM_CHUNK / 64; w++)
-        for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
-            const int64_t k = w * 64 + __builtin_ctzll(both);
-            for (int64_t j = right->start[k]; j < right->count && right->entries[j].k == k; j++) {
-                const __m128 y = _mm_set_ss(right->entries[j].value);
-                float *column = d + right->entries[j].row * LANES;
-                for (int64_t i = left->start[k]; i < left->count && left->entries[i].k == k; i++) {
-                    float *target = column + left->entries[i].row;
-                    const __m128 x = _mm_set_ss(left->entries[i].value);
-                    _mm_store_ss(target, _mm_fmadd_ss(x, y, _mm_load_ss(target)));
-                }
-            }
-        }
-}
-
 static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
                              const int16_t *a, const float *a_unit, float *c)
 {
@@ -456,7 +438,7 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
         }
     }
     if (left)
-        cross_remainders(right, left, d);
+        oct_cross_remainders(right, left, d);
     for (int64_t j = 0; j < NR; j += WIDE)
         for (int64_t half = 0; half < LANES; half += WIDE) {
             __m256i r[WIDE];

@@ -10,8 +10,6 @@
 
 enum { SEQ = 32, PERIODS = 40, MAX_NUMEL = 1 << 18 };
 
-static temp_dir files;
-
 /* repeated.txt: every sample of 32 tokens but the last is the same. */
 static int make_files(void **state)
 {
@@ -21,13 +19,6 @@ static int make_files(void **state)
     for (int i = 0; i < PERIODS; i++)
         memcpy(text + i * SEQ, "the same thirty-two bytes again\n", SEQ);
     temp_dir_write_bytes(&files, "repeated.txt", text, SEQ * PERIODS);
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
     return 0;
 }
 
@@ -297,5 +288,5 @@ int main(void)
         cmocka_unit_test(train__micro_batches__are_added_in_the_order_of_the_samples),
         cmocka_unit_test(train__8_sequences_split_in_any_way__same_loss_and_gradient),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_train_files);
 }

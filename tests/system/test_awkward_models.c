@@ -8,22 +8,6 @@
 
 #include "train_fixture.h"
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 static void assert_finite_rows(const record *r, int rows)
 {
     assert_int_equal(r->row_count, rows);
@@ -198,5 +182,5 @@ int main(void)
         cmocka_unit_test(train__all_weights_zero__loss_is_that_of_guessing),
         cmocka_unit_test(train__zero_weight_zero_input_zero_expert__finite_and_exactly_zero),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

@@ -9,22 +9,6 @@
 #include "base/file.h"
 #include "train_fixture.h"
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 static int disarm(void **state)
 {
     (void)state;
@@ -151,5 +135,5 @@ int main(void)
         cmocka_unit_test_teardown(train__save_fails_and_stops__is_a_checkpoint_error, disarm),
         cmocka_unit_test(train__no_checkpoint_verifies__is_refused),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

@@ -22,13 +22,6 @@ static int make_files(void **state)
     return signal(SIGXFSZ, SIG_IGN) == SIG_ERR || getrlimit(RLIMIT_FSIZE, &unlimited) != 0;
 }
 
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 static void limit_files(rlim_t bytes)
 {
     const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = unlimited.rlim_max};
@@ -139,5 +132,5 @@ int main(void)
         cmocka_unit_test(train__nothing_can_be_written__reports_the_row_and_warns),
         cmocka_unit_test(train__validation_row_not_written__reports_it),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_train_files);
 }

@@ -13,22 +13,6 @@
 
 enum { FIRST = 256, LENGTHS = 3, LARGE = 16000, SMALL = 257 };
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 typedef struct memory {
     double planned, held, kept, scratch;
 } memory;
@@ -119,5 +103,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pass__longer_sequences__memory_grows_linearly),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

@@ -11,22 +11,6 @@
 #include "base/file.h"
 #include "train_fixture.h"
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 static int disarm(void **state)
 {
     (void)state;
@@ -329,5 +313,5 @@ int main(void)
         cmocka_unit_test_teardown(train__nan_in_an_activation__reaches_the_loss_and_is_skipped,
                                   disarm),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

@@ -12,8 +12,6 @@
 #include "base/file.h"
 #include "train_fixture.h"
 
-static temp_dir files;
-
 static int make_files(void **state)
 {
     (void)state;
@@ -296,22 +294,40 @@ static void train__another_yarn_field__is_refused(void **state)
 {
     (void)state;
     record *r = record_create();
-#define YARN(mscale, all, fast, original)                                                          \
-    "model.config_overrides.rope_scaling={type: yarn, factor: 4.0, mscale: " mscale                \
-    ", mscale_all_dim: " all ", beta_fast: " fast ", beta_slow: 1, "                               \
-    "original_max_position_embeddings: " original "}"
-    const char *const saved = YARN("0.7", "1.2", "32", "64");
-    const char *const others[] = {
-        YARN("0.1", "1.2", "32", "64"),
-        YARN("0.7", "3.0", "32", "64"),
-        YARN("0.7", "1.2", "16", "64"),
-        YARN("0.7", "1.2", "32", "32"),
+#define YARN(changes) "model.config_overrides.rope_scaling={type: yarn, " changes "}"
+#define FACTOR        "factor: 4.0, "
+#define MSCALE        "mscale: 0.7, "
+#define ALL_DIM       "mscale_all_dim: 1.2, "
+#define FAST          "beta_fast: 32, "
+#define SLOW          "beta_slow: 1, "
+#define ATTENTION     "attention_factor: 1.3, "
+#define ORIGINAL      "original_max_position_embeddings: 64, "
+#define TRUNCATE      "truncate: true"
+    const char *const saved = YARN(FACTOR MSCALE ALL_DIM FAST SLOW ATTENTION ORIGINAL TRUNCATE);
+    const struct {
+        const char *field, *word;
+    } others[] = {
+        {"factor", YARN("factor: 8.0, " MSCALE ALL_DIM FAST SLOW ATTENTION ORIGINAL TRUNCATE)},
+        {"mscale", YARN(FACTOR "mscale: 0.1, " ALL_DIM FAST SLOW ATTENTION ORIGINAL TRUNCATE)},
+        {"mscale_all_dim",
+         YARN(FACTOR MSCALE "mscale_all_dim: 3.0, " FAST SLOW ATTENTION ORIGINAL TRUNCATE)},
+        {"beta_fast",
+         YARN(FACTOR MSCALE ALL_DIM "beta_fast: 16, " SLOW ATTENTION ORIGINAL TRUNCATE)},
+        {"beta_slow",
+         YARN(FACTOR MSCALE ALL_DIM FAST "beta_slow: 2, " ATTENTION ORIGINAL TRUNCATE)},
+        {"attention_factor",
+         YARN(FACTOR MSCALE ALL_DIM FAST SLOW "attention_factor: 1.1, " ORIGINAL TRUNCATE)},
+        {"original_max_position_embeddings",
+         YARN(FACTOR MSCALE ALL_DIM FAST SLOW ATTENTION
+              "original_max_position_embeddings: 32, " TRUNCATE)},
+        {"truncate", YARN(FACTOR MSCALE ALL_DIM FAST SLOW ATTENTION ORIGINAL "truncate: false")},
     };
     train(&files, "yarn", 1, NULL, WORDS("training.stop_at_step=1", saved), r);
     assert_trained(r);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        train(&files, "yarn", 1, NULL, WORDS("training.stop_at_step=2", others[i]), r);
-        assert_refused(r, OCT_E_CHECKPOINT, "train_state.model", NULL);
+        train(&files, "yarn", 1, NULL, WORDS("training.stop_at_step=2", others[i].word), r);
+        assert_refused(r, OCT_E_CHECKPOINT, word("rope_%s ", others[i].field), "train_state.model",
+                       NULL);
     }
     train(&files, "yarn", 1, NULL, WORDS("training.stop_at_step=2", saved), r);
     assert_trained(r);

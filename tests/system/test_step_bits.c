@@ -18,8 +18,6 @@
 #include "base/threads.h"
 #include "train_fixture.h"
 
-static temp_dir files;
-
 static int make_files(void **state)
 {
     (void)state;
@@ -34,13 +32,6 @@ static int make_files(void **state)
     at[sizeof from - 2] = '2';
     temp_dir_make(&files, "dense");
     temp_dir_write(&files, "dense/config.json", dense);
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
     return 0;
 }
 
@@ -272,5 +263,5 @@ int main(void)
         cmocka_unit_test(train__after_steps__subnormals_are_still_there),
 #endif
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_train_files);
 }

@@ -54,22 +54,6 @@ char *__wrap_strdup(const char *text)
     return __real_strdup(text);
 }
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 static void count_heap_calls(record *r, oct_build *build)
 {
     (void)build;
@@ -114,5 +98,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train__after_the_first_step__makes_no_heap_call),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

@@ -12,22 +12,6 @@
 #include "base/file.h"
 #include "train_fixture.h"
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 /* In the middle of the third step. */
 static void raise_in_step_3(record *r, oct_build *build)
 {
@@ -159,5 +143,5 @@ int main(void)
         cmocka_unit_test(train__sigterm_in_the_last_step__completes),
         cmocka_unit_test(train__sigterm_during_the_build__saves_nothing),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

@@ -14,22 +14,6 @@
 enum { TOKENS = 8, HIDDEN = 256, WIDE = 1024, STEPS = 3, SKIPPED = 2, MICRO_STEPS = 2 };
 enum { ATTEMPTS = STEPS + 1, WEIGHTS = 16 };
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 /* The events of a run, in order. */
 static json_t *read_events(const char *run)
 {
@@ -261,5 +245,5 @@ int main(void)
         cmocka_unit_test(trace__eight_bits__proves_one_gradient_and_one_quantization),
         cmocka_unit_test(trace__head_in_chunks__continues_one_chain),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

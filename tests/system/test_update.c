@@ -9,20 +9,11 @@
 
 #include "train_fixture.h"
 
-static temp_dir files;
-
 static int make_files(void **state)
 {
     (void)state;
     files = train_files_create();
     write_text(&files, "other.txt", 3000);
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
     return 0;
 }
 
@@ -155,5 +146,5 @@ int main(void)
         cmocka_unit_test(train__validation__reads_the_same_samples_and_changes_nothing),
         cmocka_unit_test(train__weights_only_up_to_the_step_of_the_old_run__is_saved),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, remove_train_files);
 }

@@ -9,22 +9,6 @@
 #include "train_fixture.h"
 #include "trainer/build.h"
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 static void pass(oct_build *build, const oct_batch *batch, bool full)
 {
     const oct_run run = oct_build_run(build, true);
@@ -174,5 +158,5 @@ int main(void)
         cmocka_unit_test(activation_bytes__q_lora__within_10_percent),
         cmocka_unit_test(replaced_head__float32_model__bf16_logits_and_planned_bytes),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }

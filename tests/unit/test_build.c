@@ -10,22 +10,6 @@
 #include "train_fixture.h"
 #include "trainer/build.h"
 
-static temp_dir files;
-
-static int make_files(void **state)
-{
-    (void)state;
-    files = train_files_create();
-    return 0;
-}
-
-static int remove_files(void **state)
-{
-    (void)state;
-    temp_dir_remove(&files);
-    return 0;
-}
-
 /* Before each stage every other one is refused, with both names, and nothing changes. */
 static void build_stage__out_of_turn__is_refused_with_both_names(void **state)
 {
@@ -222,5 +206,5 @@ int main(void)
         cmocka_unit_test(build__dtypes__are_those_of_their_keys),
         cmocka_unit_test(build__masters__gradients_apart_and_values_follow),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_train_files, remove_train_files);
 }
