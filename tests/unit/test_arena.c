@@ -140,6 +140,30 @@ static void zalloc__dirty_memory__is_zero(void **state)
     oct_arena_release(&arena);
 }
 
+/* Debug builds only: what nobody wrote reads as NaN, also where another's values were. */
+#ifdef OCTET_POISON
+static void assert_poisoned(const void *memory, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(((const unsigned char *)memory)[i], 0xff);
+}
+
+static void alloc__debug_build__poisoned_before_use_and_after(void **state)
+{
+    (void)state;
+    oct_arena arena;
+    oct_arena_init(&arena, "scratch");
+    void *memory = NULL;
+    const oct_arena_mark start = oct_arena_save(&arena);
+    assert_int_equal(oct_arena_alloc(&arena, 1000, &memory, NULL), OCT_OK);
+    assert_poisoned(memory, 1000);
+    memset(memory, 0, 1000);
+    oct_arena_rewind(&arena, start);
+    assert_poisoned(memory, 1000);
+    oct_arena_release(&arena);
+}
+#endif
+
 static void alloc__impossible_sizes__refused_by_name(void **state)
 {
     (void)state;
@@ -199,6 +223,9 @@ int main(void)
         cmocka_unit_test(reset__same_step_again__one_block_and_no_heap_call),
         cmocka_unit_test(rewind__same_work_again__no_heap_call),
         cmocka_unit_test(zalloc__dirty_memory__is_zero),
+#ifdef OCTET_POISON
+        cmocka_unit_test(alloc__debug_build__poisoned_before_use_and_after),
+#endif
         cmocka_unit_test(alloc__impossible_sizes__refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

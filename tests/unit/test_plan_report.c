@@ -74,6 +74,17 @@ static int make_files(void **state)
                    "  threads: 1\n",
                    OCTET_SOURCE_DIR, files.path);
     temp_dir_write(&files, "small.yaml", yaml);
+    (void)snprintf(yaml, sizeof yaml,
+                   "base: %s/small.yaml\n"
+                   "plan_overrides:\n"
+                   "  - match: lm_head\n"
+                   "    when: low_precision\n"
+                   "    module_type: torch.nn.Linear\n"
+                   "    exact_type: true\n"
+                   "    replace_module: {_target_: hyper_models.components.training.low_precision."
+                   "modules.linear.replace_low_precision_linear}\n",
+                   files.path);
+    temp_dir_write(&files, "head.yaml", yaml);
     return 0;
 }
 
@@ -484,6 +495,37 @@ static void plan_report__accumulation_and_recompute__change_the_activations(void
     drop(p);
 }
 
+/* A head that a rule replaces has its logits at once, and HiF8 one operand for both directions;
+ * test_activation_size.c holds the formula against the arenas. */
+static void plan_report__replaced_head__its_logits_are_counted(void **state)
+{
+    (void)state;
+    const char *const large = "model.config_overrides.vocab_size=8192";
+    for (int hif8 = 0; hif8 < 2; hif8++) {
+        const char *const *words =
+            hif8 ? WORDS(large, "low_precision.format=hif8", "low_precision.scaling=current")
+                 : WORDS(large, "low_precision.format=mxfp8_e4m3");
+        planned *p = plan_file("head.yaml", 1, words, hif8 ? 3 : 2);
+        assert_made(p);
+        oct_dsv3_pass_shape pass = {.batch = 1,
+                                    .seq = 64,
+                                    .act_dtype = OCT_DTYPE_BF16,
+                                    .low_precision = true,
+                                    .low_precision_head = true,
+                                    .orientations_share = hif8,
+                                    .accumulates = true,
+                                    .threads = 1};
+        const int64_t right = oct_dsv3_activation_bytes(&p->build.hf, &pass);
+        assert_int_equal(p->report.bytes.activations, right);
+        pass.low_precision_head = false;
+        assert_int_not_equal(oct_dsv3_activation_bytes(&p->build.hf, &pass), right);
+        pass.low_precision_head = true;
+        pass.orientations_share = !hif8;
+        assert_int_not_equal(oct_dsv3_activation_bytes(&p->build.hf, &pass), right);
+        drop(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -499,6 +541,7 @@ int main(void)
         cmocka_unit_test(plan_report__short_last_tiles__last_rank_is_the_busiest),
         cmocka_unit_test(plan_report__replicated__whole_on_each_rank_and_only_gradients_travel),
         cmocka_unit_test(plan_report__accumulation_and_recompute__change_the_activations),
+        cmocka_unit_test(plan_report__replaced_head__its_logits_are_counted),
         cmocka_unit_test(plan_report__frozen_16b__takes_no_time_and_no_memory),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
