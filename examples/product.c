@@ -1,5 +1,6 @@
-/* Multiplies two MXFP8 operands, x [4, 96] and w [3, 96], as the forward pass of a linear layer does
- * (layout NT), and compares with the product of the dequantized operands in double precision. */
+/* Multiplies two MXFP8 operands, x [4, 96] and w [3, 96], as the forward pass of a linear layer
+ * does (layout NT), and compares with the product of the dequantized operands in double precision.
+ */
 #include <octet/octet.h>
 #include <math.h>
 #include <stdio.h>

@@ -37,7 +37,7 @@ struct oct_low_precision_format {
     const char *name;    /* low_precision.format */
     const char *scaling; /* low_precision.scaling */
     oct_dtype data_dtype, scale_dtype;
-    bool orientations_share; /* both orientations of an operand are the same bytes */
+    bool orientations_share;                /* both orientations of an operand are the same bytes */
     const oct_low_precision_recipe *recipe; /* the one that training uses */
 
     /* Can these kernels compute this format? The error says what is missing. */
