@@ -54,7 +54,7 @@ static oct_status open_stepper(oct_bench *bench, const oct_config *config, int f
         s->config.low_precision.format = oct_low_precision_formats[format - 1]->name;
         s->config.low_precision.scaling = oct_low_precision_formats[format - 1]->scaling;
     }
-    oct_build_init(&s->build, &s->config);
+    oct_build_init(&s->build, &s->config, NULL);
     s->open = true;
     OCT_TRY(oct_build_through(&s->build, OCT_STAGE_MASTERS, err));
     const int64_t tokens = config->training.micro_batch_size * config->training.seq_length;

@@ -63,7 +63,7 @@ static int run(const oct_job *job, int64_t ranks, bool as_json)
     oct_build build;
     oct_plan_report report;
     oct_err err = {0};
-    oct_build_init(&build, &job->config);
+    oct_build_init(&build, &job->config, NULL);
     oct_status status = oct_build_through(&build, OCT_STAGE_PLAN, &err);
     if (status == OCT_OK)
         status = oct_plan_report_make(&build, ranks, &report, &err);

@@ -19,3 +19,42 @@ bool oct_shard_divides(oct_shard_rule rule, const int64_t *shape, int64_t ranks)
 {
     return rule == OCT_SHARD_TILE || shape[0] % ranks == 0;
 }
+
+/* NULL if every cut between two ranks is legal; else what is required. */
+static const char *broken_rule(const oct_sharding *sharding, const oct_param *param,
+                               const oct_shard_law *law)
+{
+    if (sharding->ranks == 1)
+        return NULL;
+    if (!oct_shard_divides(sharding->rule, param->shape, sharding->ranks))
+        return "dim 0 divisible by the ranks (fsdp_config.shard: even)";
+    for (int64_t r = 1; law && r < sharding->ranks; r++) {
+        const int64_t begin = oct_shard_of_param(sharding, param, false, r).row_begin;
+        if (begin > 0 && begin < param->shape[0] &&
+            !law->rows_legal(param->ndim, param->shape, begin))
+            return law->required;
+    }
+    return NULL;
+}
+
+oct_status oct_shard_decide(const oct_sharding *sharding, const oct_param *param,
+                            const oct_shard_law *law, bool *replicated, oct_err *err)
+{
+    const char *required = broken_rule(sharding, param, law);
+    *replicated = required != NULL;
+    if (required && !sharding->fallback_to_unsharded)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot shard '%s': %lld rows over %lld ranks, %s is required (or set "
+                        "fsdp_config.fallback_to_unsharded)",
+                        param->fqn, (long long)param->shape[0], (long long)sharding->ranks,
+                        required);
+    return OCT_OK;
+}
+
+oct_shard oct_shard_of_param(const oct_sharding *sharding, const oct_param *param, bool replicated,
+                             int64_t rank)
+{
+    if (replicated)
+        return (oct_shard){.rows = param->shape[0]};
+    return oct_shard_of(sharding->rule, param->ndim, param->shape, sharding->ranks, rank);
+}

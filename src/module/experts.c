@@ -39,11 +39,12 @@ static oct_status weight_gradient(const oct_module *module, const oct_run *run,
 {
     const double started = oct_clock_seconds();
     const oct_matrix left = oct_matrix_of(dy), right = oct_matrix_of(x);
-    const oct_gemm_out to = oct_param_grad_out(weight, run, 0);
+    oct_gemm_out to;
+    OCT_TRY(oct_param_grad_open(weight, run, &to, err));
     OCT_TRY(oct_gemm_grouped(run->exec, &left, &right, groups, OCT_LAYOUT_TN, &to, err));
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);
     oct_run_trace_gemm(run, module->fqn, "wgrad", &left, &right, OCT_LAYOUT_TN, groups, &to);
-    return OCT_OK;
+    return oct_param_grad_close(weight, run, err);
 }
 
 static oct_status forward(oct_module *module, const oct_run *run, const oct_tensor *x,

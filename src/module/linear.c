@@ -53,15 +53,17 @@ static oct_status backward(oct_module *module, const oct_run *run, const oct_lin
         OCT_TRY(oct_gemm(run->exec, &g, &w, OCT_LAYOUT_NN, &out, err));
         oct_run_trace_gemm(run, module->fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &out);
     }
-    const oct_gemm_out dw = oct_param_grad_out(weight, run, 0);
+    oct_gemm_out dw, db;
+    OCT_TRY(oct_param_grad_open(weight, run, &dw, err));
     OCT_TRY(oct_gemm(run->exec, &g, &x, OCT_LAYOUT_TN, &dw, err));
-    oct_run_trace_gemm(run, module->fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &dw);
-    if (bias) {
-        const oct_gemm_out db = oct_param_grad_out(bias, run, 0);
-        OCT_TRY(oct_bias_backward(run->exec, dy, &db, err));
-    }
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);
-    return OCT_OK;
+    oct_run_trace_gemm(run, module->fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &dw);
+    OCT_TRY(oct_param_grad_close(weight, run, err));
+    if (!bias)
+        return OCT_OK;
+    OCT_TRY(oct_param_grad_open(bias, run, &db, err));
+    OCT_TRY(oct_bias_backward(run->exec, dy, &db, err));
+    return oct_param_grad_close(bias, run, err);
 }
 
 static const oct_linear_ops high_precision_ops = {.forward = forward, .backward = backward};

@@ -14,6 +14,19 @@ int64_t oct_param_numel(const oct_param *param)
     return n;
 }
 
+int64_t oct_param_row_numel(const oct_param *param)
+{
+    int64_t n = 1;
+    for (int d = 1; d < param->ndim; d++)
+        n *= param->shape[d];
+    return n;
+}
+
+int64_t oct_param_own_numel(const oct_param *param)
+{
+    return param->rows * oct_param_row_numel(param);
+}
+
 int64_t oct_param_cols(const oct_param *param)
 {
     return param->shape[param->ndim - 1];
@@ -141,6 +154,7 @@ oct_status oct_module_add_param(oct_module_tree *tree, oct_module *module, const
             return OCT_FAIL(err, OCT_E_SHAPE, "cannot add parameter '%s' to '%s': dim %d is %lld",
                             name, module->fqn, d, (long long)shape[d]);
     }
+    param->rows = shape[0];
     OCT_TRY(join(tree, module->fqn, name, &param->fqn, err));
     OCT_TRY(oct_module_share_param(tree, module, name, param, err));
     void **list = (void **)tree->params;

@@ -24,25 +24,34 @@ typedef struct oct_weight_storage oct_weight_storage;
 
 /* One parameter. Shared by every module that names it (tied weights). The tree owns the struct;
  * `init` belongs to the tree until lifecycle takes it; value, grad and storage belong to
- * lifecycle. */
+ * lifecycle.
+ *
+ * Of several ranks each owns rows row_begin .. row_begin+rows-1 of dim 0 (experts of a stacked
+ * weight): init and grad hold these rows only. value and storage are those of the whole parameter
+ * and there only while its unit is gathered. A replicated parameter is owned whole by every rank.
+ */
 typedef struct oct_param {
     char *fqn; /* of its first owner: the checkpoint key */
     int ndim;
     int64_t shape[3];
+    int64_t row_begin, rows; /* of dim 0, owned by this rank; all of them with one rank */
+    bool replicated;         /* several ranks: every rank holds it whole */
     bool requires_grad;
     bool keep_float32; /* router weight: computed with in FP32 whatever the activation dtype is */
-    float *init;       /* FP32 initial values, one heap block of its own (free()); NULL on meta and
-                          after the optimizer took it as the master */
+    float *init;       /* FP32 initial values of the owned rows, one heap block of its own (free());
+                          NULL on meta and after the optimizer took it as the master */
     oct_tensor value;  /* compute copy in the activation dtype (F32: the master itself); data NULL
                           while on meta or when `storage` computes instead */
     oct_weight_storage *storage; /* low-precision weight, or NULL */
-    float *grad;                 /* FP32 gradient accumulator [numel], or NULL */
+    float *grad;                 /* FP32 gradient accumulator of the owned rows, or NULL */
     bool grad_started;           /* the accumulator holds the sum of the micro-batches so far */
 } oct_param;
 
 int64_t oct_param_numel(const oct_param *param);
-int64_t oct_param_rows(const oct_param *param); /* shape[0] (* shape[1] if 3-D); 1 for 1-D */
-int64_t oct_param_cols(const oct_param *param); /* last dim */
+int64_t oct_param_row_numel(const oct_param *param); /* elements of one row of dim 0 */
+int64_t oct_param_own_numel(const oct_param *param); /* elements of the owned rows */
+int64_t oct_param_rows(const oct_param *param);      /* shape[0] (* shape[1] if 3-D); 1 for 1-D */
+int64_t oct_param_cols(const oct_param *param);      /* last dim */
 
 /* A named state tensor that is not trained (e_score_correction_bias). FP32. */
 typedef struct oct_buffer {

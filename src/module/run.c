@@ -1,15 +1,25 @@
 #include "module/run.h"
 
-oct_gemm_out oct_param_grad_out(const oct_param *param, const oct_run *run, int64_t row)
+oct_status oct_param_grad_open(const oct_param *param, const oct_run *run, oct_gemm_out *out,
+                               oct_err *err)
 {
-    const int64_t cols = oct_param_cols(param);
-    return (oct_gemm_out){
-        .data = param->grad + row * cols,
-        .ld = cols,
+    *out = (oct_gemm_out){
+        .data = param->grad,
+        .ld = oct_param_cols(param),
         .dtype = OCT_DTYPE_F32,
         .store = param->grad_started ? OCT_GEMM_FOLD : OCT_GEMM_STORE,
         .round_bf16 = run->reduce_dtype == OCT_DTYPE_BF16,
     };
+    return run->hooks && run->hooks->open_grad
+               ? run->hooks->open_grad(run->hooks->arg, param, out, err)
+               : OCT_OK;
+}
+
+oct_status oct_param_grad_close(const oct_param *param, const oct_run *run, oct_err *err)
+{
+    return run->hooks && run->hooks->close_grad
+               ? run->hooks->close_grad(run->hooks->arg, param, err)
+               : OCT_OK;
 }
 
 void oct_run_trace_gemm(const oct_run *run, const char *fqn, const char *phase, const oct_matrix *a,
@@ -44,5 +54,7 @@ void oct_run_trace_gemm(const oct_run *run, const char *fqn, const char *phase, 
 
 oct_status oct_run_unit(const oct_run *run, int64_t unit, oct_unit_event event, oct_err *err)
 {
-    return run->hooks ? run->hooks->on_unit(run->hooks->arg, unit, event, err) : OCT_OK;
+    return run->hooks && run->hooks->on_unit
+               ? run->hooks->on_unit(run->hooks->arg, unit, event, err)
+               : OCT_OK;
 }

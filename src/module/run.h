@@ -22,6 +22,10 @@ typedef enum oct_unit_event {
 
 typedef struct oct_unit_hooks {
     oct_status (*on_unit)(void *arg, int64_t unit, oct_unit_event event, oct_err *err);
+    /* Around the one product that makes a micro-batch's gradient of a parameter: where it goes, and
+     * that it is there. NULL: straight into param->grad, which is the whole parameter's. */
+    oct_status (*open_grad)(void *arg, const oct_param *param, oct_gemm_out *out, oct_err *err);
+    oct_status (*close_grad)(void *arg, const oct_param *param, oct_err *err);
     void *arg;
 } oct_unit_hooks;
 
@@ -37,9 +41,14 @@ typedef struct oct_run {
     bool recompute;         /* inside the replay of a layer: no counts, no second event of state */
 } oct_run;
 
-/* Where rows `row`.. of the parameter's gradient go: a store for the first micro-batch of a step,
- * a fold after that. row counts rows of the 2-D view [oct_param_rows, oct_param_cols]. */
-oct_gemm_out oct_param_grad_out(const oct_param *param, const oct_run *run, int64_t row);
+/* Where this micro-batch's gradient of the whole parameter goes, as the 2-D view [oct_param_rows,
+ * oct_param_cols]: a store for the first micro-batch of a step, a fold after that; with several
+ * ranks always a store, in run->reduce_dtype. At most one gradient is open at a time; close it when
+ * it is finished. Errors: those of the hooks. */
+oct_status oct_param_grad_open(const oct_param *param, const oct_run *run, oct_gemm_out *out,
+                               oct_err *err) OCT_MUST_CHECK;
+oct_status oct_param_grad_close(const oct_param *param, const oct_run *run,
+                                oct_err *err) OCT_MUST_CHECK;
 
 /* Emits the event of an FP32-FMA product C = op(a) op(b) that was made for `fqn`. Shapes are those
  * of the product, [M,K] [K,N] [M,N]; if grouped those of the operands as stored and of C. */

@@ -100,6 +100,63 @@ static oct_status stage_plan(oct_build *build, oct_err *err)
                             err);
 }
 
+int oct_build_rank(const oct_build *build)
+{
+    return build->comm ? oct_comm_rank(build->comm) : 0;
+}
+
+int oct_build_ranks(const oct_build *build)
+{
+    return build->comm ? oct_comm_size(build->comm) : 1;
+}
+
+oct_sharding oct_build_sharding(const oct_config *config, int64_t ranks)
+{
+    return (oct_sharding){
+        .rule = strcmp(config->fsdp.shard, "even") == 0 ? OCT_SHARD_EVEN : OCT_SHARD_TILE,
+        .ranks = ranks,
+        .fallback_to_unsharded = config->fsdp.fallback_to_unsharded,
+    };
+}
+
+oct_status oct_build_shard_decide(const oct_build *build, const oct_sharding *sharding,
+                                  const oct_param *param, bool low_precision, bool *replicated,
+                                  oct_err *err)
+{
+    oct_shard_law law = {0};
+    if (low_precision)
+        law = (oct_shard_law){.rows_legal = build->policy.format->shard_rows_legal,
+                              .required = build->policy.format->shard_rule};
+    return oct_shard_decide(sharding, param, low_precision ? &law : NULL, replicated, err);
+}
+
+/* Will the plan turn this parameter into an 8-bit weight? */
+static bool becomes_low_precision(const oct_build *build, const oct_param *param)
+{
+    int64_t count = 0;
+    const oct_plan_target *targets = oct_plan_targets(build->plan, &count);
+    for (int64_t t = 0; t < count; t++)
+        for (int i = 0; i < targets[t].module->param_count; i++)
+            if (targets[t].module->params[i] == param && param->ndim >= 2)
+                return true;
+    return false;
+}
+
+static oct_status stage_cut(oct_build *build, oct_err *err)
+{
+    const oct_sharding sharding = oct_build_sharding(build->config, oct_build_ranks(build));
+    for (int64_t p = 0; p < build->tree.param_count; p++) {
+        oct_param *param = build->tree.params[p];
+        OCT_TRY(oct_build_shard_decide(build, &sharding, param, becomes_low_precision(build, param),
+                                       &param->replicated, err));
+        const oct_shard shard =
+            oct_shard_of_param(&sharding, param, param->replicated, oct_build_rank(build));
+        param->row_begin = shard.row_begin;
+        param->rows = shard.rows;
+    }
+    return OCT_OK;
+}
+
 static oct_status stage_materialise(oct_build *build, oct_err *err)
 {
     return oct_dsv3_init(build->model, (uint64_t)build->config->seed, build->exec.threads, err);
@@ -153,6 +210,7 @@ static const struct {
     [OCT_STAGE_HF_CONFIG] = {"hf_config", stage_hf_config},
     [OCT_STAGE_META] = {"meta", stage_meta},
     [OCT_STAGE_PLAN] = {"plan", stage_plan},
+    [OCT_STAGE_CUT] = {"cut", stage_cut},
     [OCT_STAGE_MATERIALISE] = {"materialise", stage_materialise},
     [OCT_STAGE_REPLACE] = {"replace", stage_replace},
     [OCT_STAGE_FINALIZE] = {"finalize", stage_finalize},
@@ -164,9 +222,9 @@ const char *oct_stage_name(oct_stage stage)
     return stage < OCT_STAGE_COUNT ? stages[stage].name : "ready";
 }
 
-void oct_build_init(oct_build *build, const oct_config *config)
+void oct_build_init(oct_build *build, const oct_config *config, oct_comm *comm)
 {
-    *build = (oct_build){.config = config};
+    *build = (oct_build){.config = config, .comm = comm};
     oct_arena_init(&build->persist, "persist");
     oct_arena_init(&build->step, "step");
     oct_arena_init(&build->scratch, "scratch");

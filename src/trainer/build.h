@@ -5,7 +5,9 @@
 
 #include "base/arena.h"
 #include "base/trace.h"
+#include "comm/comm.h"
 #include "config/config.h"
+#include "fsdp/shard.h"
 #include "kernels/exec.h"
 #include "lifecycle/quantized_weights.h"
 #include "low_precision/config.h"
@@ -19,7 +21,8 @@ typedef enum oct_stage {
     OCT_STAGE_HF_CONFIG,   /* read and check the HF config */
     OCT_STAGE_META,        /* module tree on meta, frozen-structure check */
     OCT_STAGE_PLAN,        /* compile the replacement plan: structure only */
-    OCT_STAGE_MATERIALISE, /* FP32 initial values */
+    OCT_STAGE_CUT,         /* which rows each rank owns */
+    OCT_STAGE_MATERIALISE, /* FP32 initial values of these rows */
     OCT_STAGE_REPLACE,     /* install the replacements */
     OCT_STAGE_FINALIZE,    /* quantize the replaced weights */
     OCT_STAGE_MASTERS,     /* FP32 masters, moments, compute copies, gradient accumulators */
@@ -32,6 +35,7 @@ const char *oct_stage_name(oct_stage stage);
  */
 typedef struct oct_build {
     const oct_config *config; /* borrowed; resolved */
+    oct_comm *comm;           /* borrowed; NULL: one rank */
     int next_stage;           /* the only stage that may run */
     oct_arena persist;        /* plan, HF strings */
     oct_arena step;           /* activations of one micro-batch */
@@ -51,7 +55,8 @@ typedef struct oct_build {
     oct_dtype act_dtype, reduce_dtype;
 } oct_build;
 
-void oct_build_init(oct_build *build, const oct_config *config);
+/* comm NULL: one rank. */
+void oct_build_init(oct_build *build, const oct_config *config, oct_comm *comm);
 void oct_build_release(oct_build *build);
 
 /* Runs one stage. Errors: OCT_E_API naming both stages if it is not this one's turn; else those of
@@ -60,6 +65,17 @@ oct_status oct_build_stage(oct_build *build, oct_stage stage, oct_err *err) OCT_
 
 /* Runs every stage that has not run yet, up to and including `last`. */
 oct_status oct_build_through(oct_build *build, oct_stage last, oct_err *err) OCT_MUST_CHECK;
+
+int oct_build_rank(const oct_build *build);
+int oct_build_ranks(const oct_build *build);
+
+/* How fsdp_config shards over so many ranks. */
+oct_sharding oct_build_sharding(const oct_config *config, int64_t ranks);
+
+/* oct_shard_decide under the law of the format that the parameter computes in. */
+oct_status oct_build_shard_decide(const oct_build *build, const oct_sharding *sharding,
+                                  const oct_param *param, bool low_precision, bool *replicated,
+                                  oct_err *err) OCT_MUST_CHECK;
 
 /* What a pass runs with. */
 oct_run oct_build_run(oct_build *build, bool training);

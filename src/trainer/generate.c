@@ -82,7 +82,7 @@ oct_status oct_generate(const oct_config *config, const oct_checkpoint *checkpoi
                         const oct_generate_options *options, oct_err *err)
 {
     oct_build build;
-    oct_build_init(&build, config);
+    oct_build_init(&build, config, NULL);
     oct_status status = load(&build, checkpoint, err);
     if (status == OCT_OK)
         status = continue_prompt(&build, options, err);

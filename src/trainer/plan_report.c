@@ -19,7 +19,7 @@ typedef struct unit_bytes {
 
 typedef struct planner {
     oct_build *build;
-    oct_shard_rule rule;
+    oct_sharding sharding;
     int64_t ranks;
     param_role *roles; /* one per parameter, in tree order */
     unit_bytes *units;
@@ -75,40 +75,15 @@ static void mark_units(const planner *p)
     }
 }
 
-/* NULL if every cut between two ranks is legal; else which rule is broken. */
-static const char *illegal_cut(const planner *p, const oct_param *param, bool low_precision)
-{
-    if (p->ranks == 1)
-        return NULL;
-    if (!oct_shard_divides(p->rule, param->shape, p->ranks))
-        return "dim 0 divisible by the ranks (fsdp_config.shard: even)";
-    const oct_low_precision_format *format = p->build->policy.format;
-    for (int64_t r = 1; low_precision && r < p->ranks; r++) {
-        const int64_t begin =
-            oct_shard_of(p->rule, param->ndim, param->shape, p->ranks, r).row_begin;
-        if (begin > 0 && begin < param->shape[0] &&
-            !format->shard_rows_legal(param->ndim, param->shape, begin))
-            return format->shard_rule;
-    }
-    return NULL;
-}
-
 static oct_status cut(planner *p, const oct_param *param, bool low_precision, oct_plan_shard *out,
                       oct_err *err)
 {
     out->param = param;
     OCT_TRY(new_array(p, p->ranks, sizeof(int64_t), &out->rows_per_rank, err));
-    const char *broken = illegal_cut(p, param, low_precision);
-    if (broken && !p->build->config->fsdp.fallback_to_unsharded)
-        return OCT_FAIL(err, OCT_E_SHAPE,
-                        "cannot shard '%s': %lld rows over %lld ranks, %s is required (or set "
-                        "fsdp_config.fallback_to_unsharded)",
-                        param->fqn, (long long)param->shape[0], (long long)p->ranks, broken);
-    out->replicated = broken != NULL;
+    OCT_TRY(oct_build_shard_decide(p->build, &p->sharding, param, low_precision, &out->replicated,
+                                   err));
     for (int64_t r = 0; r < p->ranks; r++)
-        out->rows_per_rank[r] =
-            broken ? param->shape[0]
-                   : oct_shard_of(p->rule, param->ndim, param->shape, p->ranks, r).rows;
+        out->rows_per_rank[r] = oct_shard_of_param(&p->sharding, param, out->replicated, r).rows;
     return OCT_OK;
 }
 
@@ -303,7 +278,7 @@ oct_status oct_plan_report_make(oct_build *build, int64_t ranks, oct_plan_report
     const oct_config *config = build->config;
     planner p = {
         .build = build,
-        .rule = strcmp(config->fsdp.shard, "even") == 0 ? OCT_SHARD_EVEN : OCT_SHARD_TILE,
+        .sharding = oct_build_sharding(config, ranks),
         .ranks = ranks,
     };
     const oct_dsv3_size size = oct_dsv3_size_of(&build->hf, config->training.seq_length);

@@ -659,7 +659,7 @@ oct_status oct_train(const oct_config *config, const oct_train_options *options,
     t->options = options;
     t->dir.lock_fd = -1;
     t->saved_step = -1;
-    oct_build_init(&t->build, config);
+    oct_build_init(&t->build, config, NULL);
     oct_arena_init(&t->memory, "trainer");
     oct_item_list_init(&t->items);
 

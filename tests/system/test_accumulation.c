@@ -142,7 +142,7 @@ static void train__first_step__gradient_is_that_of_the_mean_loss(void **state)
     load_config(&files, 1, words, &arena, &config);
     oct_build build;
     oct_err err = {0};
-    oct_build_init(&build, &config);
+    oct_build_init(&build, &config, NULL);
     if (oct_build_through(&build, OCT_STAGE_MASTERS, &err) != OCT_OK)
         fail_msg("%s", err.msg);
     static const char sample[] = "the same thirty-two bytes again\nt";

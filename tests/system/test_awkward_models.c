@@ -145,7 +145,7 @@ static void train__zero_weight_zero_input_zero_expert__finite_and_exactly_zero(v
         load_config(&files, format, NULL, &arena, &config);
         oct_build build;
         oct_err err = {0};
-        oct_build_init(&build, &config);
+        oct_build_init(&build, &config, NULL);
         if (oct_build_through(&build, OCT_STAGE_MATERIALISE, &err) != OCT_OK)
             fail_msg("%s", err.msg);
         zero_rows(&build, "model.layers.0.self_attn.o_proj.weight", 0, 64);

@@ -33,7 +33,7 @@ static memory measure(int format, const char *dtype, const char *recompute, int 
                       "model.config_overrides.max_position_embeddings=1024",
                       word("model.config_overrides.vocab_size=%d", vocab)),
                 &arena, &config);
-    oct_build_init(&build, &config);
+    oct_build_init(&build, &config, NULL);
     if (oct_build_through(&build, OCT_STAGE_PLAN, &err) != OCT_OK ||
         oct_plan_report_make(&build, 1, &report, &err) != OCT_OK ||
         oct_build_through(&build, OCT_STAGE_MASTERS, &err) != OCT_OK)

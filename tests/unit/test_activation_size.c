@@ -30,7 +30,7 @@ static void assert_planned_in(const temp_dir *dir, int format, bool full, int mi
     load_config(dir, format, words, &arena, &config);
     oct_build build;
     oct_err err = {0};
-    oct_build_init(&build, &config);
+    oct_build_init(&build, &config, NULL);
     if (oct_build_through(&build, OCT_STAGE_MASTERS, &err) != OCT_OK)
         fail_msg("%s", err.msg);
     oct_dsv3_observe(build.model, observer);

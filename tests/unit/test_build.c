@@ -19,7 +19,7 @@ static void build_stage__out_of_turn__is_refused_with_both_names(void **state)
     oct_config config;
     load_config(&files, 1, NULL, &arena, &config);
     oct_build build;
-    oct_build_init(&build, &config);
+    oct_build_init(&build, &config, NULL);
     for (int next = 0; next < OCT_STAGE_COUNT; next++) {
         oct_err err = {0};
         for (int stage = 0; stage < OCT_STAGE_COUNT; stage++) {
@@ -52,7 +52,7 @@ static void build__released_after_any_stage__leaves_nothing(void **state)
         load_config(&files, 2, NULL, &arena, &config);
         oct_build build;
         oct_err err = {0};
-        oct_build_init(&build, &config);
+        oct_build_init(&build, &config, NULL);
         if (last >= 0)
             assert_int_equal(oct_build_through(&build, (oct_stage)last, &err), OCT_OK);
         oct_build_release(&build);
@@ -70,7 +70,7 @@ static void finalize__without_initial_values__names_the_weight(void **state)
     load_config(&files, 1, NULL, &arena, &config);
     oct_build build;
     oct_err err = {0};
-    oct_build_init(&build, &config);
+    oct_build_init(&build, &config, NULL);
     assert_int_equal(oct_build_through(&build, OCT_STAGE_PLAN, &err), OCT_OK);
     build.next_stage = OCT_STAGE_REPLACE; /* as if the weights had been made */
     assert_int_equal(oct_build_stage(&build, OCT_STAGE_REPLACE, &err), OCT_OK);
@@ -91,7 +91,7 @@ static void refresh__every_weight__once(void **state)
         oct_build build;
         oct_err err = {0};
         int64_t refreshed = -1;
-        oct_build_init(&build, &config);
+        oct_build_init(&build, &config, NULL);
         assert_int_equal(oct_build_through(&build, OCT_STAGE_MASTERS, &err), OCT_OK);
         const uint64_t before = hash_storage(&build);
         assert_int_equal(oct_build_refresh(&build, &refreshed, &err), OCT_OK);
@@ -117,7 +117,7 @@ static void build__another_seed__other_weights(void **state)
         load_config(&files, 0, WORDS(word("seed=%d", 7 + i / 2)), &arena, &config);
         oct_build build;
         oct_err err = {0};
-        oct_build_init(&build, &config);
+        oct_build_init(&build, &config, NULL);
         assert_int_equal(oct_build_through(&build, OCT_STAGE_MASTERS, &err), OCT_OK);
         hashes[i] = hash_masters(&build);
         oct_build_release(&build);
@@ -143,7 +143,7 @@ static void build__dtypes__are_those_of_their_keys(void **state)
                     &arena, &config);
         oct_build build;
         oct_err err = {0};
-        oct_build_init(&build, &config);
+        oct_build_init(&build, &config, NULL);
         assert_int_equal(oct_build_stage(&build, OCT_STAGE_POLICY, &err), OCT_OK);
         assert_int_equal(build.act_dtype, dtypes[i % 2]);
         assert_int_equal(build.reduce_dtype, dtypes[i / 2]);
@@ -165,7 +165,7 @@ static void build__masters__gradients_apart_and_values_follow(void **state)
     oct_build build;
     oct_err err = {0};
     int64_t refreshed = 0;
-    oct_build_init(&build, &config);
+    oct_build_init(&build, &config, NULL);
     assert_int_equal(oct_build_through(&build, OCT_STAGE_MASTERS, &err), OCT_OK);
     const uint64_t storage = hash_storage(&build);
     int values = 0;

@@ -213,22 +213,62 @@ static void release__init_not_taken__is_freed_with_the_tree(void **state)
     assert_int_equal(s.tree.param_count, 0);
 }
 
-static void param_grad_out__first_and_later_micro_batches__store_then_fold(void **state)
+static void param_grad_open__first_and_later_micro_batches__store_then_fold(void **state)
 {
     (void)state;
     float grad[12];
+    oct_err err = {0};
     oct_param param = {.ndim = 2, .shape = {4, 3}, .grad = grad};
     oct_run run = {.reduce_dtype = OCT_DTYPE_BF16};
-    oct_gemm_out out = oct_param_grad_out(&param, &run, 2);
-    assert_ptr_equal(out.data, grad + 6);
+    oct_gemm_out out;
+    assert_int_equal(oct_param_grad_open(&param, &run, &out, &err), OCT_OK);
+    assert_ptr_equal(out.data, grad);
     assert_int_equal(out.ld, 3);
     assert_int_equal(out.store, OCT_GEMM_STORE);
     assert_true(out.round_bf16);
+    assert_int_equal(oct_param_grad_close(&param, &run, &err), OCT_OK);
     param.grad_started = true;
     run.reduce_dtype = OCT_DTYPE_F32;
-    out = oct_param_grad_out(&param, &run, 0);
+    assert_int_equal(oct_param_grad_open(&param, &run, &out, &err), OCT_OK);
     assert_int_equal(out.store, OCT_GEMM_FOLD);
     assert_false(out.round_bf16);
+}
+
+typedef struct grad_log {
+    const oct_param *open, *closed;
+} grad_log;
+
+static oct_status log_open(void *arg, const oct_param *param, oct_gemm_out *out, oct_err *err)
+{
+    (void)err;
+    ((grad_log *)arg)->open = param;
+    out->data = NULL;
+    return OCT_OK;
+}
+
+static oct_status log_close(void *arg, const oct_param *param, oct_err *err)
+{
+    ((grad_log *)arg)->closed = param;
+    return OCT_FAIL(err, OCT_E_COMM, "closing '%s'", param->fqn);
+}
+
+static void param_grad_open__hooks__say_where_it_goes(void **state)
+{
+    (void)state;
+    float grad[12];
+    char fqn[] = "weight";
+    oct_err err = {0};
+    oct_param param = {.fqn = fqn, .ndim = 2, .shape = {4, 3}, .grad = grad};
+    grad_log log = {0};
+    const oct_unit_hooks hooks = {.open_grad = log_open, .close_grad = log_close, .arg = &log};
+    const oct_run run = {.reduce_dtype = OCT_DTYPE_F32, .hooks = &hooks};
+    oct_gemm_out out;
+    assert_int_equal(oct_param_grad_open(&param, &run, &out, &err), OCT_OK);
+    assert_null(out.data);
+    assert_ptr_equal(log.open, &param);
+    assert_int_equal(oct_param_grad_close(&param, &run, &err), OCT_E_COMM);
+    assert_ptr_equal(log.closed, &param);
+    assert_int_equal(oct_run_unit(&run, 0, OCT_UNIT_PRE_FORWARD, &err), OCT_OK);
 }
 
 int main(void)
@@ -244,7 +284,8 @@ int main(void)
         cmocka_unit_test(add__too_much__refused),
         cmocka_unit_test(materialise_buffers__twice__keeps_what_is_there),
         cmocka_unit_test(release__init_not_taken__is_freed_with_the_tree),
-        cmocka_unit_test(param_grad_out__first_and_later_micro_batches__store_then_fold),
+        cmocka_unit_test(param_grad_open__first_and_later_micro_batches__store_then_fold),
+        cmocka_unit_test(param_grad_open__hooks__say_where_it_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

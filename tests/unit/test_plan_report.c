@@ -105,7 +105,7 @@ static planned *plan_file(const char *name, int ranks, const char *const *words,
             OCT_OK ||
         oct_config_resolve(&p.config, ranks, &p.err) != OCT_OK)
         fail_msg("%s", p.err.msg);
-    oct_build_init(&p.build, &p.config);
+    oct_build_init(&p.build, &p.config, NULL);
     if (oct_build_through(&p.build, OCT_STAGE_PLAN, &p.err) != OCT_OK)
         fail_msg("%s", p.err.msg);
     p.status = oct_plan_report_make(&p.build, ranks, &p.report, &p.err);

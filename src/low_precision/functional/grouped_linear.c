@@ -106,10 +106,26 @@ oct_status oct_low_precision_grouped_swiglu_forward(const oct_run *run,
     return OCT_OK;
 }
 
-oct_status oct_low_precision_grouped_swiglu_backward(
-    const oct_run *run, const oct_grouped_swiglu *weights, const oct_grouped_swiglu_saved *saved,
-    const oct_groups *groups, const oct_tensor *dy, const oct_tensor *dx,
-    const oct_gemm_out *dgate_up, const oct_gemm_out *ddown, oct_err *err)
+/* One of the two linears, with the gradient of its parameter. */
+static oct_status linear_backward(const oct_run *run, oct_weight_storage *weight,
+                                  const oct_operand *saved, const oct_groups *groups,
+                                  const oct_tensor *dy, const oct_tensor *dx,
+                                  const oct_param *param, oct_err *err)
+{
+    oct_gemm_out dw;
+    if (param->requires_grad)
+        OCT_TRY(oct_param_grad_open(param, run, &dw, err));
+    OCT_TRY(oct_low_precision_grouped_linear_backward(run, weight, saved, groups, dy, dx,
+                                                      param->requires_grad ? &dw : NULL, err));
+    return param->requires_grad ? oct_param_grad_close(param, run, err) : OCT_OK;
+}
+
+oct_status oct_low_precision_grouped_swiglu_backward(const oct_run *run,
+                                                     const oct_grouped_swiglu *weights,
+                                                     const oct_grouped_swiglu_saved *saved,
+                                                     const oct_groups *groups, const oct_tensor *dy,
+                                                     const oct_tensor *dx, const oct_param *gate_up,
+                                                     const oct_param *down, oct_err *err)
 {
     oct_arena *scratch = run->exec->scratch;
     const oct_arena_mark mark = oct_arena_save(scratch);
@@ -118,14 +134,12 @@ oct_status oct_low_precision_grouped_swiglu_backward(
     OCT_TRY(oct_tensor_new_2d(scratch, run->act_dtype, rows, width, &dact, err));
     OCT_TRY(oct_tensor_new_2d(scratch, run->act_dtype, rows, 2 * width, &dpair, err));
 
-    OCT_TRY(oct_low_precision_grouped_linear_backward(run, weights->down, &saved->act, groups, dy,
-                                                      &dact, ddown, err));
+    OCT_TRY(linear_backward(run, weights->down, &saved->act, groups, dy, &dact, down, err));
     const oct_tensor gate = half(&saved->gate_up_SF, 0), up = half(&saved->gate_up_SF, 1);
     const oct_tensor dgate = half(&dpair, 0), dup = half(&dpair, 1);
     OCT_TRY(
         oct_swiglu_backward(run->exec, &dact, &gate, 2 * width, &up, 2 * width, &dgate, &dup, err));
-    OCT_TRY(oct_low_precision_grouped_linear_backward(run, weights->gate_up, &saved->x, groups,
-                                                      &dpair, dx, dgate_up, err));
+    OCT_TRY(linear_backward(run, weights->gate_up, &saved->x, groups, &dpair, dx, gate_up, err));
     oct_arena_rewind(scratch, mark);
     return OCT_OK;
 }

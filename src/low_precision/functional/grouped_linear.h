@@ -34,10 +34,11 @@ oct_status oct_low_precision_grouped_swiglu_forward(const oct_run *run,
                                                     oct_grouped_swiglu_saved **saved,
                                                     oct_err *err) OCT_MUST_CHECK;
 
-/* dx [S,H] or NULL; dgate_up, ddown: gradient outputs or NULL. */
+/* dx [S,H] or NULL. gate_up, down: the parameters whose gradients are made, one after the other,
+ * where they require one. */
 oct_status oct_low_precision_grouped_swiglu_backward(
     const oct_run *run, const oct_grouped_swiglu *weights, const oct_grouped_swiglu_saved *saved,
-    const oct_groups *groups, const oct_tensor *dy, const oct_tensor *dx,
-    const oct_gemm_out *dgate_up, const oct_gemm_out *ddown, oct_err *err) OCT_MUST_CHECK;
+    const oct_groups *groups, const oct_tensor *dy, const oct_tensor *dx, const oct_param *gate_up,
+    const oct_param *down, oct_err *err) OCT_MUST_CHECK;
 
 #endif

@@ -63,13 +63,18 @@ static oct_status backward(oct_module *module, const oct_run *run, const oct_lin
 {
     oct_weight_storage *weight = NULL;
     OCT_TRY(weight_of(module, &weight, err));
-    const oct_gemm_out dw = oct_param_grad_out(module->params[0], run, 0);
+    oct_gemm_out out;
+    if (weight->requires_grad)
+        OCT_TRY(oct_param_grad_open(module->params[0], run, &out, err));
     OCT_TRY(oct_low_precision_linear_backward(run, module->fqn, weight, &saved->x, dy, dx,
-                                              weight->requires_grad ? &dw : NULL, err));
+                                              weight->requires_grad ? &out : NULL, err));
+    if (weight->requires_grad)
+        OCT_TRY(oct_param_grad_close(module->params[0], run, err));
     if (module->param_count < 2 || !module->params[1]->requires_grad)
         return OCT_OK;
-    const oct_gemm_out db = oct_param_grad_out(module->params[1], run, 0);
-    return oct_bias_backward(run->exec, dy, &db, err);
+    OCT_TRY(oct_param_grad_open(module->params[1], run, &out, err));
+    OCT_TRY(oct_bias_backward(run->exec, dy, &out, err));
+    return oct_param_grad_close(module->params[1], run, err);
 }
 
 static const oct_linear_ops low_precision_ops = {.forward = forward, .backward = backward};

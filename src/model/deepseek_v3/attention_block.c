@@ -174,9 +174,8 @@ static oct_status project_q_backward(const dsv3_pass *pass, const dsv3_attention
     oct_tensor dq_a;
     OCT_TRY(dsv3_scratch(pass, pass->tokens, oct_tensor_cols(&s->q_a), &dq_a, err));
     OCT_TRY(oct_linear_backward(*block->q_b, run, s->from_q_b, dq, &dq_a, err));
-    const oct_gemm_out dw = oct_param_grad_out(block->q_a_norm, run, 0);
-    OCT_TRY(oct_rmsnorm_backward(run->exec, &dq_a, &s->q_a, dsv3_weight(block->q_a_norm),
-                                 s->q_a_rstd, NULL, &dq_a, &dw, err));
+    OCT_TRY(
+        dsv3_norm_backward(run, &dq_a, &s->q_a, block->q_a_norm, s->q_a_rstd, NULL, &dq_a, err));
     return oct_linear_backward(*block->q_a, run, s->from_q_a, &dq_a, dx, err);
 }
 
@@ -195,9 +194,8 @@ static oct_status project_kv_backward(const dsv3_pass *pass, const dsv3_attentio
 
     OCT_TRY(copy(pass, (slices){dk, 0, n.qk}, (slices){dkv, 0, n.kv}, n.heads, n.nope, err));
     OCT_TRY(oct_linear_backward(*block->kv_b, run, s->from_kv_b, dkv, &dlatent, err));
-    const oct_gemm_out dw = oct_param_grad_out(block->kv_a_norm, run, 0);
-    OCT_TRY(oct_rmsnorm_backward(run->exec, &dlatent, &s->latent, dsv3_weight(block->kv_a_norm),
-                                 s->latent_rstd, NULL, &dlatent, &dw, err));
+    OCT_TRY(dsv3_norm_backward(run, &dlatent, &s->latent, block->kv_a_norm, s->latent_rstd, NULL,
+                               &dlatent, err));
     OCT_TRY(copy(pass, (slices){&dlatent, 0, 0}, (slices){&dkv_a, 0, 0}, 1, rank, err));
 
     const slices shared = {&dkv_a, rank, 0};

@@ -6,7 +6,7 @@
 #include "model/deepseek_v3/pass.h"
 #include "numeric/bf16.h"
 
-enum { CHUNK_TOKENS = 256, FOLD_ITEM = 1 << 15 };
+enum { CHUNK_TOKENS = 256, STORE_ITEM = 1 << 15 };
 
 static oct_tensor rows_of(const oct_tensor *tensor, int64_t first, int64_t count)
 {
@@ -15,34 +15,45 @@ static oct_tensor rows_of(const oct_tensor *tensor, int64_t first, int64_t count
     return oct_tensor_2d((char *)tensor->data + offset, tensor->dtype, count, cols);
 }
 
-typedef struct fold_job {
+typedef struct store_job {
+    const oct_elementwise_kernels *kernels;
+    const oct_gemm_out *out;
     const float *g;
-    float *grad;
     int64_t numel;
-    bool started, round_bf16;
-} fold_job;
+} store_job;
 
-static void fold_item(void *arg, int64_t item, int thread)
+static void store_item(void *arg, int64_t item, int thread)
 {
     (void)thread;
-    const fold_job *job = arg;
-    const int64_t end = oct_min_i64((item + 1) * FOLD_ITEM, job->numel);
-    for (int64_t i = item * FOLD_ITEM; i < end; i++) {
-        const float g = job->round_bf16 ? oct_bf16_round(job->g[i]) : job->g[i];
-        job->grad[i] = job->started ? job->grad[i] + g : g;
-    }
+    const store_job *job = arg;
+    const int64_t first = item * STORE_ITEM;
+    unsigned char *to = job->out->data;
+    job->kernels->store_row(job->out, oct_min_i64(STORE_ITEM, job->numel - first), job->g + first,
+                            to + (size_t)first * oct_dtype_bytes(job->out->dtype));
 }
 
-void dsv3_fold_gradient(const oct_run *run, const oct_param *param, const float *g)
+/* g may lie at its place in `out` already. */
+static void store_gradient(const oct_run *run, const oct_param *param, const oct_gemm_out *out,
+                           const float *g)
 {
-    fold_job job = {
+    if (g == out->data && !out->round_bf16)
+        return;
+    store_job job = {
+        .kernels = &run->exec->kernels->elementwise,
+        .out = out,
         .g = g,
-        .grad = param->grad,
         .numel = oct_param_numel(param),
-        .started = param->grad_started,
-        .round_bf16 = run->reduce_dtype == OCT_DTYPE_BF16,
     };
-    oct_parallel_for(run->exec->threads, oct_ceil_div(job.numel, FOLD_ITEM), fold_item, &job);
+    oct_parallel_for(run->exec->threads, oct_ceil_div(job.numel, STORE_ITEM), store_item, &job);
+}
+
+oct_status dsv3_store_gradient(const oct_run *run, const oct_param *param, const float *g,
+                               oct_err *err)
+{
+    oct_gemm_out out;
+    OCT_TRY(oct_param_grad_open(param, run, &out, err));
+    store_gradient(run, param, &out, g);
+    return oct_param_grad_close(param, run, err);
 }
 
 static void observe(const dsv3_pass *pass, int64_t first, const oct_tensor *logits)
@@ -109,13 +120,15 @@ static oct_status high_precision_head(const dsv3_pass *pass, const oct_tensor *h
     const oct_param *weight = (*pass->model->head)->params[0];
     if (!d || tied_dW)
         return chunked_head(pass, h, targets_T, scale, d, tied_dW, loss_T, err);
-    void *dW = weight->grad;
-    if (weight->grad_started)
+    oct_gemm_out out;
+    OCT_TRY(oct_param_grad_open(weight, pass->run, &out, err));
+    void *dW = out.data;
+    if (out.store == OCT_GEMM_FOLD || out.dtype != OCT_DTYPE_F32)
         OCT_TRY(oct_arena_array(pass->run->exec->scratch, oct_param_numel(weight), sizeof(float),
                                 &dW, err));
     OCT_TRY(chunked_head(pass, h, targets_T, scale, d, dW, loss_T, err));
-    dsv3_fold_gradient(pass->run, weight, dW);
-    return OCT_OK;
+    store_gradient(pass->run, weight, &out, dW);
+    return oct_param_grad_close(weight, pass->run, err);
 }
 
 /* A replaced head sees all tokens at once: its quantization is that of whole tensors. Its logits

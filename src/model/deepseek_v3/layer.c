@@ -52,13 +52,21 @@ oct_status dsv3_layer_forward(const dsv3_pass *pass, const dsv3_layer *layer, co
     return oct_add(exec, &saved->middle, y, y, err);
 }
 
+oct_status dsv3_norm_backward(const oct_run *run, const oct_tensor *dy, const oct_tensor *x,
+                              const oct_param *norm, const float *rstd, const oct_tensor *add_to,
+                              const oct_tensor *dx, oct_err *err)
+{
+    oct_gemm_out dw;
+    OCT_TRY(oct_param_grad_open(norm, run, &dw, err));
+    OCT_TRY(oct_rmsnorm_backward(run->exec, dy, x, dsv3_weight(norm), rstd, add_to, dx, &dw, err));
+    return oct_param_grad_close(norm, run, err);
+}
+
 oct_status dsv3_layer_backward(const dsv3_pass *pass, const dsv3_layer *layer,
                                const dsv3_layer_saved *saved, const oct_tensor *d, oct_err *err)
 {
     const oct_run *run = pass->run;
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
-    const oct_gemm_out dpost = oct_param_grad_out(layer->post_norm, run, 0);
-    const oct_gemm_out dinput = oct_param_grad_out(layer->input_norm, run, 0);
     oct_tensor inner; /* gradient inside a branch; d is the residual's */
     OCT_TRY(dsv3_scratch(pass, pass->tokens, pass->model->hf.hidden_size, &inner, err));
 
@@ -66,11 +74,11 @@ oct_status dsv3_layer_backward(const dsv3_pass *pass, const dsv3_layer *layer,
         OCT_TRY(dsv3_moe_backward(pass, layer, &saved->moe, d, &inner, err));
     else
         OCT_TRY(dsv3_mlp_backward(pass, &layer->mlp, &saved->mlp, d, &inner, err));
-    OCT_TRY(oct_rmsnorm_backward(run->exec, &inner, &saved->middle, dsv3_weight(layer->post_norm),
-                                 saved->middle_rstd, d, d, &dpost, err));
+    OCT_TRY(dsv3_norm_backward(run, &inner, &saved->middle, layer->post_norm, saved->middle_rstd, d,
+                               d, err));
     OCT_TRY(dsv3_attention_backward(pass, &layer->attention, &saved->attention, d, &inner, err));
-    OCT_TRY(oct_rmsnorm_backward(run->exec, &inner, &saved->x, dsv3_weight(layer->input_norm),
-                                 saved->x_rstd, d, d, &dinput, err));
+    OCT_TRY(
+        dsv3_norm_backward(run, &inner, &saved->x, layer->input_norm, saved->x_rstd, d, d, err));
     oct_arena_rewind(run->exec->scratch, mark);
     return OCT_OK;
 }

@@ -44,12 +44,8 @@ static oct_status backward(oct_module *module, const oct_run *run, const oct_exp
 {
     oct_grouped_swiglu weights;
     OCT_TRY(weights_of(module, &weights, err));
-    const oct_gemm_out dgate_up = oct_param_grad_out(module->params[0], run, 0);
-    const oct_gemm_out ddown = oct_param_grad_out(module->params[1], run, 0);
-    return oct_low_precision_grouped_swiglu_backward(
-        run, &weights, saved->swiglu, groups, dy, dx,
-        module->params[0]->requires_grad ? &dgate_up : NULL,
-        module->params[1]->requires_grad ? &ddown : NULL, err);
+    return oct_low_precision_grouped_swiglu_backward(run, &weights, saved->swiglu, groups, dy, dx,
+                                                     module->params[0], module->params[1], err);
 }
 
 static const oct_experts_ops low_precision_ops = {.forward = forward, .backward = backward};

@@ -119,11 +119,13 @@ static oct_status route_backward(const dsv3_pass *pass, const dsv3_moe *block,
     const double started = oct_clock_seconds();
     const oct_matrix g = oct_matrix_of(&dlogits), x = oct_matrix_of(&wide);
     const oct_matrix w = oct_matrix_of(dsv3_weight(block->router));
-    const oct_gemm_out to_w = oct_param_grad_out(block->router, run, 0);
+    oct_gemm_out to_w;
+    OCT_TRY(oct_param_grad_open(block->router, run, &to_w, err));
     const oct_gemm_out to_x = {
         .data = dx->data, .ld = oct_tensor_cols(dx), .dtype = dx->dtype, .store = OCT_GEMM_STORE};
     OCT_TRY(oct_gemm(run->exec, &g, &x, OCT_LAYOUT_TN, &to_w, err));
     oct_run_trace_gemm(run, block->gate->fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &to_w);
+    OCT_TRY(oct_param_grad_close(block->router, run, err));
     OCT_TRY(oct_gemm(run->exec, &g, &w, OCT_LAYOUT_NN, &to_x, err));
     oct_run_trace_gemm(run, block->gate->fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &to_x);
     oct_profile_add(run->profile, OCT_PART_MATMUL, started);

@@ -269,9 +269,8 @@ static oct_status head_backward(const dsv3_pass *pass, const oct_batch *batch, c
         OCT_TRY(oct_run_unit(pass->run, 0, OCT_UNIT_PRE_BACKWARD, err));
     OCT_TRY(oct_run_unit(pass->run, layers + 1, OCT_UNIT_PRE_BACKWARD, err));
     OCT_TRY(dsv3_head(pass, &kept->normed, batch->targets, scale, d, tied_dW, loss_sum, err));
-    const oct_gemm_out dw = oct_param_grad_out(model->norm, pass->run, 0);
-    OCT_TRY(oct_rmsnorm_backward(pass->run->exec, d, &kept->h[layers], dsv3_weight(model->norm),
-                                 kept->rstd, NULL, d, &dw, err));
+    OCT_TRY(
+        dsv3_norm_backward(pass->run, d, &kept->h[layers], model->norm, kept->rstd, NULL, d, err));
     return oct_run_unit(pass->run, layers + 1, OCT_UNIT_POST_BACKWARD, err);
 }
 
@@ -335,11 +334,13 @@ static oct_status embedding_backward(const dsv3_pass *pass, const oct_batch *bat
                                   .dtype = OCT_DTYPE_F32,
                                   .store = OCT_GEMM_FOLD};
         OCT_TRY(oct_embedding_backward(run->exec, d, batch->ids, vocab, &sum, err));
-        dsv3_fold_gradient(run, table, tied_dW);
+        OCT_TRY(dsv3_store_gradient(run, table, tied_dW, err));
     } else {
+        oct_gemm_out out;
         OCT_TRY(oct_run_unit(run, 0, OCT_UNIT_PRE_BACKWARD, err));
-        const oct_gemm_out out = oct_param_grad_out(table, run, 0);
+        OCT_TRY(oct_param_grad_open(table, run, &out, err));
         OCT_TRY(oct_embedding_backward(run->exec, d, batch->ids, vocab, &out, err));
+        OCT_TRY(oct_param_grad_close(table, run, err));
     }
     return oct_run_unit(run, 0, OCT_UNIT_POST_BACKWARD, err);
 }

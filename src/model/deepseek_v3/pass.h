@@ -99,7 +99,13 @@ oct_status dsv3_head(const dsv3_pass *pass, const oct_tensor *h, const int32_t *
                      float scale, const oct_tensor *d, float *tied_dW, double *loss_sum,
                      oct_err *err) OCT_MUST_CHECK;
 
-/* Stores or folds the finished FP32 gradient g [numel] of a parameter (rounded to reduce_dtype). */
-void dsv3_fold_gradient(const oct_run *run, const oct_param *param, const float *g);
+/* Writes the finished FP32 gradient g [numel] of a parameter where it belongs. */
+oct_status dsv3_store_gradient(const oct_run *run, const oct_param *param, const float *g,
+                               oct_err *err) OCT_MUST_CHECK;
+
+/* Backward pass of an RMSNorm with weight `norm`; the rest as oct_rmsnorm_backward. */
+oct_status dsv3_norm_backward(const oct_run *run, const oct_tensor *dy, const oct_tensor *x,
+                              const oct_param *norm, const float *rstd, const oct_tensor *add_to,
+                              const oct_tensor *dx, oct_err *err) OCT_MUST_CHECK;
 
 #endif
