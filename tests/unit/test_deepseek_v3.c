@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/fault.h"
+#include "fsdp/shard.h"
 #include "model_fixture.h"
 #include "numeric/bf16.h"
 
@@ -273,6 +275,77 @@ static void init__any_threads_or_range__same_values(void **state)
     fixture_free(a);
     fixture_free(b);
     fixture_free(c);
+}
+
+/* The rows of rank `rank` of `ranks`, without any other. Parameter 4 is replicated. */
+static void check_owned_rows(const fixture *whole, int64_t ranks, int64_t rank, int64_t *done,
+                             bool *empty)
+{
+    const oct_sharding sharding = {.rule = OCT_SHARD_TILE, .ranks = ranks};
+    oct_module_tree tree;
+    oct_module_tree_init(&tree);
+    oct_dsv3 *model = NULL;
+    oct_err err = {0};
+    assert_int_equal(oct_dsv3_build(&whole->hf, &tree, &model, &err), OCT_OK);
+    for (int64_t p = 0; p < tree.param_count; p++) {
+        oct_param *param = tree.params[p];
+        param->replicated = p == 4;
+        const oct_shard shard = oct_shard_of_param(&sharding, param, param->replicated, rank);
+        param->row_begin = shard.row_begin;
+        param->rows = shard.rows;
+    }
+    assert_int_equal(oct_dsv3_init(model, 5, 2, &err), OCT_OK);
+    for (int64_t p = 0; p < tree.param_count; p++) {
+        const oct_param *param = tree.params[p];
+        const int64_t begin = param->row_begin * oct_param_row_numel(param);
+        const int64_t count = oct_param_own_numel(param);
+        assert_non_null(param->init);
+        assert_int_equal((uintptr_t)param->init % 64, 0);
+        assert_memory_equal(param->init, whole->tree.params[p]->init + begin,
+                            (size_t)count * sizeof(float));
+        done[p] += count;
+        *empty = *empty || count == 0;
+    }
+    oct_module_tree_release(&tree);
+}
+
+static void init__rows_of_several_ranks__those_of_one_rank(void **state)
+{
+    (void)state;
+    static const int64_t teams[] = {1, 2, 3, 8};
+    const oct_hf_config hf = config_with("{\"pad_token_id\": 130, \"vocab_size\": 500}");
+    fixture *whole = fixture_new(&hf, OCT_ISA_REF, 1, mode_named("fp32"), 5);
+    const int64_t params = whole->tree.param_count;
+    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++) {
+        int64_t *done = calloc((size_t)params, sizeof *done);
+        bool empty = false;
+        for (int64_t rank = 0; rank < teams[t]; rank++)
+            check_owned_rows(whole, teams[t], rank, done, &empty);
+        for (int64_t p = 0; p < params; p++)
+            assert_int_equal(done[p],
+                             oct_param_numel(whole->tree.params[p]) * (p == 4 ? teams[t] : 1));
+        assert_int_equal(empty, teams[t] > 1);
+        free(done);
+    }
+    fixture_free(whole);
+}
+
+static void init__no_memory__names_the_parameter_and_leaves_none(void **state)
+{
+    (void)state;
+    const oct_hf_config hf = config_with("{}");
+    oct_module_tree tree;
+    oct_module_tree_init(&tree);
+    oct_dsv3 *model = NULL;
+    oct_err err = {0};
+    assert_int_equal(oct_dsv3_build(&hf, &tree, &model, &err), OCT_OK);
+    assert_int_equal(oct_fault_arm("init.memory", 3, OCT_FAULT_FAIL, &err), OCT_OK);
+    assert_int_equal(oct_dsv3_init(model, 5, 1, &err), OCT_E_NOMEM);
+    assert_non_null(strstr(err.msg, tree.params[2]->fqn));
+    for (int64_t p = 0; p < tree.param_count; p++)
+        assert_null(tree.params[p]->init);
+    oct_fault_disarm_all();
+    oct_module_tree_release(&tree);
 }
 
 static void init__each_kind__as_hf(void **state)
@@ -860,6 +933,8 @@ int main(void)
         cmocka_unit_test(size_of__frozen_16b__figures_of_the_formulas),
         cmocka_unit_test(expect_16b__one_field_differs__named),
         cmocka_unit_test(init__any_threads_or_range__same_values),
+        cmocka_unit_test(init__rows_of_several_ranks__those_of_one_rank),
+        cmocka_unit_test(init__no_memory__names_the_parameter_and_leaves_none),
         cmocka_unit_test(init__each_kind__as_hf),
         cmocka_unit_test(forward_backward__recompute__same_bits_and_counts),
         cmocka_unit_test(forward_backward__two_threads__same_bits),

@@ -44,11 +44,12 @@ oct_module_tree *oct_dsv3_tree(const oct_dsv3 *model);
 oct_status oct_dsv3_expect_16b(const oct_hf_config *hf, const oct_module_tree *tree,
                                oct_err *err) OCT_MUST_CHECK;
 
-/* Fills param->init of every parameter (heap memory of its own, released with the tree or by
- * whoever takes it, see module.h) and the buffers: normal(0, initializer_range), norms 1, biases 0,
- * correction bias 0, the padding row of the embedding 0. A value is a function of (seed, FQN,
- * element) alone: ranks, threads and instruction sets do not matter. On failure no parameter has
- * `init`. */
+/* Fills param->init of every parameter with its owned rows (64-byte aligned heap memory of its own,
+ * also of 0 rows; released with the tree or by whoever takes it, see module.h) and the buffers:
+ * normal(0, initializer_range), norms 1, biases 0, correction bias 0, the padding row of the
+ * embedding 0. A value is a function of (seed, FQN, element) alone: ranks, threads and instruction
+ * sets do not matter, and no rank ever holds rows that it does not own. Not collective. Errors:
+ * OCT_E_NOMEM naming the parameter; on failure no parameter has `init`. */
 oct_status oct_dsv3_init(oct_dsv3 *model, uint64_t seed, int threads, oct_err *err) OCT_MUST_CHECK;
 
 /* The same values for elements first .. first+count-1 of one parameter: what a rank needs that owns

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "base/threads.h"
@@ -117,17 +118,30 @@ static void fill_chunk(void *arg, int64_t chunk, int thread)
 {
     (void)thread;
     const fill_job *job = arg;
-    const int64_t first = chunk * CHUNK;
-    const int64_t count = oct_min_i64(CHUNK, oct_param_numel(job->param) - first);
-    oct_dsv3_init_range(job->model, job->param, job->seed, first, count, job->param->init + first);
+    const oct_param *param = job->param;
+    const int64_t begin = chunk * CHUNK;
+    const int64_t count = oct_min_i64(CHUNK, oct_param_own_numel(param) - begin);
+    const int64_t first = param->row_begin * oct_param_row_numel(param) + begin;
+    oct_dsv3_init_range(job->model, param, job->seed, first, count, param->init + begin);
+}
+
+/* A block of its own, on cache lines, also for no rows at all. */
+static float *new_floats(int64_t count)
+{
+    enum { LINE_BYTES = 64 };
+    size_t bytes = 0;
+    if (!oct_size_mul((size_t)count, sizeof(float), &bytes) ||
+        !oct_size_add(bytes, LINE_BYTES, &bytes) || oct_fault("init.memory"))
+        return NULL;
+    return aligned_alloc(LINE_BYTES, bytes / LINE_BYTES * LINE_BYTES);
 }
 
 static oct_status init_param(const oct_dsv3 *model, oct_param *param, uint64_t seed, int threads,
                              oct_err *err)
 {
-    const int64_t numel = oct_param_numel(param);
+    const int64_t numel = oct_param_own_numel(param);
     free(param->init);
-    param->init = malloc((size_t)numel * sizeof *param->init);
+    param->init = new_floats(numel);
     if (!param->init)
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot initialise '%s': %lld elements of 4 bytes wanted",
                         param->fqn, (long long)numel);
