@@ -324,16 +324,25 @@ static oct_status parent_of(const char *path, char out[OCT_PATH_BYTES], oct_err 
     return OCT_OK;
 }
 
+/* A directory that is there may be the work of a process that was killed before it synced the
+ * parent (or of one that never does): it is synced as well, if its parent is ours to sync. */
 static oct_status make_one_dir(const oct_file_table *table, const char *path, oct_err *err)
 {
     oct_file_info info;
-    OCT_TRY(oct_file_stat(table, path, &info, err));
-    if (info.kind == OCT_FILE_DIRECTORY)
-        return OCT_OK;
-    OCT_TRY(oct_file_mkdir(table, path, err));
     char parent[OCT_PATH_BYTES];
     OCT_TRY(parent_of(path, parent, err));
-    return oct_file_sync_dir(table, parent, err);
+    OCT_TRY(oct_file_stat(table, path, &info, err));
+    const bool is_new = info.kind != OCT_FILE_DIRECTORY;
+    if (is_new)
+        OCT_TRY(oct_file_mkdir(table, path, err));
+    int result;
+    do {
+        result = table->fsync_dir(table, parent);
+    } while (result == -EINTR);
+    if (result == 0 || (!is_new && (result == -EACCES || result == -EPERM || result == -EROFS ||
+                                    result == -EINVAL)))
+        return OCT_OK;
+    return fail_errno(err, "sync directory", parent, result);
 }
 
 oct_status oct_file_make_dirs(const oct_file_table *table, const char *path, oct_err *err)

@@ -95,7 +95,8 @@ oct_status oct_file_unlink(const oct_file_table *table, const char *path,
                            oct_err *err) OCT_MUST_CHECK;
 oct_status oct_file_mkdir(const oct_file_table *table, const char *path,
                           oct_err *err) OCT_MUST_CHECK;
-/* Makes `path` and its missing parents and syncs the parent of each directory made. */
+/* Makes `path` and its missing parents and syncs the parent of each of them, also of those that are
+ * there (where that is allowed): who made them may have died before the sync. */
 oct_status oct_file_make_dirs(const oct_file_table *table, const char *path,
                               oct_err *err) OCT_MUST_CHECK;
 oct_status oct_file_sync_dir(const oct_file_table *table, const char *path,
@@ -123,7 +124,8 @@ oct_status oct_file_read_all(const oct_file_table *table, const char *path, size
                              char **data, size_t *bytes, oct_err *err) OCT_MUST_CHECK;
 
 /* Puts a file in place of whatever `path` was in one atomic step: writes `path`.tmp, fsync, rename,
- * fsync of the directory. After a failure the old contents stand. */
+ * fsync of the directory. After a failure the old contents stand, or, if only the last fsync
+ * failed, perhaps the new ones; never a mixture. */
 oct_status oct_file_replace(const oct_file_table *table, const char *path, const void *data,
                             size_t bytes, oct_err *err) OCT_MUST_CHECK;
 

@@ -142,33 +142,77 @@ static int find_leftover(void *arg, const char *name)
     return 1;
 }
 
+/* OCT_OK: root/step-N is whole. OCT_E_IO also if there is no such directory. */
+static oct_status check_step(const oct_file_table *files, const char *root, int64_t step,
+                             oct_checkpoint_verify_level level, oct_err *err)
+{
+    oct_checkpoint *checkpoint = NULL;
+    const oct_status status = oct_checkpoint_open_step(files, root, step, level, &checkpoint, err);
+    if (status == OCT_OK)
+        oct_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* Moves what stands in the way of an old step-N out of sight. */
+static oct_status set_aside(const oct_file_table *files, const char *root, int64_t step,
+                            oct_err *err)
+{
+    char path[OCT_PATH_BYTES], trash[OCT_PATH_BYTES];
+    oct_file_info info;
+    OCT_TRY(oct_layout_path(root, OCT_LAYOUT_STEP, step, 0, path, err));
+    uint32_t tag = 0;
+    do {
+        OCT_TRY(oct_layout_path(root, OCT_LAYOUT_TRASH, step, tag++, trash, err));
+        OCT_TRY(oct_file_stat(files, trash, &info, err));
+    } while (info.kind != OCT_FILE_NONE);
+    return oct_file_rename_new(files, path, trash, err);
+}
+
+/* An old step-N that stepped aside comes back if the new one is not there or is not whole: a failed
+ * sync of the root leaves on the disk what it likes. */
+static oct_status settle_replaced(const oct_file_table *files, const char *root, int64_t step,
+                                  const char *path, bool *is_back, oct_err *err)
+{
+    char target[OCT_PATH_BYTES];
+    oct_file_info info;
+    oct_err damage = {0};
+    *is_back = false;
+    OCT_TRY(oct_layout_path(root, OCT_LAYOUT_STEP, step, 0, target, err));
+    OCT_TRY(oct_file_stat(files, target, &info, err));
+    if (info.kind != OCT_FILE_NONE) {
+        const oct_status status = check_step(files, root, step, OCT_VERIFY_CRC, &damage);
+        if (status == OCT_OK)
+            return OCT_OK;
+        if (status != OCT_E_CORRUPT) /* not known: neither may go */
+            return OCT_FAIL(err, status, "%s", damage.msg);
+        OCT_TRY(set_aside(files, root, step, err));
+    }
+    OCT_TRY(oct_file_rename_new(files, path, target, err));
+    *is_back = true;
+    return oct_file_sync_dir(files, root, err);
+}
+
 static oct_status sweep_one(const oct_file_table *files, const char *root, const leftover *found,
                             oct_checkpoint_warning warn, void *warn_arg, oct_err *err)
 {
     char path[OCT_PATH_BYTES], line[OCT_PATH_BYTES + 64];
+    bool is_back = false;
     OCT_TRY(oct_path_join(root, found->name, path, sizeof path, err));
-    if (found->kind == OCT_LAYOUT_REPLACED) {
-        char target[OCT_PATH_BYTES];
-        oct_file_info info;
-        OCT_TRY(oct_layout_path(root, OCT_LAYOUT_STEP, found->step, 0, target, err));
-        OCT_TRY(oct_file_stat(files, target, &info, err));
-        if (info.kind == OCT_FILE_NONE) {
-            (void)snprintf(line, sizeof line, "putting back '%s' of an interrupted save", path);
-            if (warn)
-                warn(warn_arg, line);
-            OCT_TRY(oct_file_rename_new(files, path, target, err));
-            return oct_file_sync_dir(files, root, err);
-        }
-    }
-    (void)snprintf(line, sizeof line, "removing '%s' of an interrupted save", path);
+    if (found->kind == OCT_LAYOUT_REPLACED)
+        OCT_TRY(settle_replaced(files, root, found->step, path, &is_back, err));
+    (void)snprintf(line, sizeof line, "%s '%s' of an interrupted save",
+                   is_back ? "put back" : "removing", path);
     if (warn)
         warn(warn_arg, line);
-    return oct_file_remove_dir(files, path, err);
+    return is_back ? OCT_OK : oct_file_remove_dir(files, path, err);
 }
 
+/* What a killed process renamed may be in memory only: it has to be on the disk before anything
+ * that it makes superfluous is removed. */
 oct_status oct_layout_sweep(const oct_file_table *files, const char *root,
                             oct_checkpoint_warning warn, void *warn_arg, oct_err *err)
 {
+    OCT_TRY(oct_file_sync_dir(files, root, err));
     for (;;) {
         leftover found = {.kind = OCT_LAYOUT_OTHER};
         const int stopped = files->list(files, root, find_leftover, &found);
@@ -181,15 +225,6 @@ oct_status oct_layout_sweep(const oct_file_table *files, const char *root,
 }
 
 /* --- pruning ------------------------------------------------------------------------------- */
-
-static bool verifies_by_size(const oct_file_table *files, const char *root, int64_t step)
-{
-    oct_checkpoint *checkpoint = NULL;
-    if (oct_checkpoint_open_step(files, root, step, OCT_VERIFY_SIZE, &checkpoint, NULL) != OCT_OK)
-        return false;
-    oct_checkpoint_close(checkpoint);
-    return true;
-}
 
 /* Out of sight first, durably; then file by file. */
 static oct_status remove_step(const oct_file_table *files, const char *root, int64_t step,
@@ -210,7 +245,7 @@ oct_status oct_layout_prune(const oct_file_table *files, const char *root, int64
     oct_status status = list_steps(files, root, &list, err);
     int64_t kept = 0;
     for (int64_t i = list.count; keep > 0 && i-- > 0 && status == OCT_OK;) {
-        if (kept < keep && verifies_by_size(files, root, list.steps[i]))
+        if (kept < keep && check_step(files, root, list.steps[i], OCT_VERIFY_SIZE, NULL) == OCT_OK)
             kept++;
         else if (kept == keep)
             status = remove_step(files, root, list.steps[i], tag, err);

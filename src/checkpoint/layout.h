@@ -25,7 +25,7 @@ oct_status oct_layout_path(const char *root, oct_layout_kind kind, int64_t step,
                            char out[OCT_PATH_BYTES], oct_err *err) OCT_MUST_CHECK;
 
 /* Removes the leftovers of a killed save: step-N.tmp-*, step-N.trash-*; step-N.replaced-* moves
- * back if step-N is missing and is removed otherwise. */
+ * back if step-N is missing or not whole (CRC) and is removed otherwise. */
 oct_status oct_layout_sweep(const oct_file_table *files, const char *root,
                             oct_checkpoint_warning warn, void *warn_arg,
                             oct_err *err) OCT_MUST_CHECK;

@@ -165,11 +165,13 @@ static oct_status publish(const oct_checkpoint_writer *writer, const save_paths 
     oct_file_info info;
     OCT_TRY(oct_file_stat(files, paths->final, &info, err));
     *has_replaced = info.kind != OCT_FILE_NONE;
+    oct_status status = OCT_OK;
     if (*has_replaced)
-        OCT_TRY(oct_file_rename_new(files, paths->final, paths->replaced, err));
-    oct_status status = oct_fault("checkpoint.publish")
-                            ? OCT_FAIL(err, OCT_E_IO, "cannot rename '%s': fault point", paths->tmp)
-                            : oct_file_rename_new(files, paths->tmp, paths->final, err);
+        status = oct_file_rename_new(files, paths->final, paths->replaced, err);
+    if (status == OCT_OK)
+        status = oct_fault("checkpoint.publish")
+                     ? OCT_FAIL(err, OCT_E_IO, "cannot rename '%s': fault point", paths->tmp)
+                     : oct_file_rename_new(files, paths->tmp, paths->final, err);
     if (status == OCT_OK) {
         status = oct_file_sync_dir(files, writer->root, err);
         if (status == OCT_OK)
