@@ -48,21 +48,34 @@ void oct_arena_init_fixed(oct_arena *arena, const char *name, void *memory, size
     arena->first = block;
 }
 
-static void free_chain(oct_arena_block *block)
+static void free_blocks(oct_arena *arena)
 {
-    while (block) {
-        oct_arena_block *next = block->next;
+    while (arena->first) {
+        oct_arena_block *block = arena->first;
+        arena->first = block->next;
+        oct_ledger_remove(arena->ledger, arena->category, block->capacity);
         free(block->data);
         free(block);
-        block = next;
     }
+}
+
+void oct_arena_attach(oct_arena *arena, oct_ledger *ledger, oct_ledger_category category)
+{
+    if (arena->fixed)
+        return;
+    for (const oct_arena_block *block = arena->first; block; block = block->next) {
+        oct_ledger_remove(arena->ledger, arena->category, block->capacity);
+        oct_ledger_add(ledger, category, block->capacity);
+    }
+    arena->ledger = ledger;
+    arena->category = category;
 }
 
 void oct_arena_release(oct_arena *arena)
 {
     if (!arena->fixed)
-        free_chain(arena->first);
-    *arena = (oct_arena){.name = arena->name};
+        free_blocks(arena);
+    *arena = (oct_arena){.name = arena->name, .ledger = arena->ledger, .category = arena->category};
 }
 
 static oct_status add_block(oct_arena *arena, size_t bytes, oct_err *err)
@@ -85,6 +98,7 @@ static oct_status add_block(oct_arena *arena, size_t bytes, oct_err *err)
                         arena->name, capacity, arena->used_bytes);
     }
     arena->heap_calls++;
+    oct_ledger_add(arena->ledger, arena->category, capacity);
     *block = (oct_arena_block){.capacity = capacity, .data = data};
     if (arena->current) {
         /* Blocks behind the current one are empty leftovers of a rewind: too small, keep order. */
@@ -168,8 +182,7 @@ void oct_arena_reset(oct_arena *arena)
     if (!arena->first)
         return;
     if (arena->first->next) { /* needed several blocks: come back as one */
-        free_chain(arena->first);
-        arena->first = NULL;
+        free_blocks(arena);
         /* Rounding at block ends: the peak counts aligned sizes only, so one block of it is enough.
          * Now rather than later, so that a step that follows asks for nothing; a failure is found
          * again, and reported, by the next allocation. */
@@ -185,10 +198,8 @@ oct_status oct_arena_reserve(oct_arena *arena, size_t bytes, oct_err *err)
     oct_arena_reset(arena);
     if (arena->first && arena->first->capacity >= bytes)
         return OCT_OK;
-    if (!arena->fixed) {
-        free_chain(arena->first);
-        arena->first = NULL;
-    }
+    if (!arena->fixed)
+        free_blocks(arena);
     OCT_TRY(add_block(arena, bytes, err));
     arena->current = NULL;
     return OCT_OK;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ledger.h"
 #include "base/status.h"
 
 typedef struct oct_arena_block oct_arena_block;
@@ -22,6 +23,8 @@ typedef struct oct_arena {
     size_t peak_bytes;   /* largest used_bytes since init */
     uint64_t heap_calls; /* how often the heap was asked: constant after the first step */
     bool fixed;          /* memory of a caller: never grows, never freed */
+    oct_ledger *ledger;  /* counts the blocks, or NULL */
+    oct_ledger_category category;
 } oct_arena;
 
 /* A point to return to. */
@@ -46,6 +49,11 @@ void oct_arena_release(oct_arena *arena);
  * round of allocations fits if OCT_ARENA_FIXED_BYTES and its sizes, each rounded up to
  * OCT_ARENA_ALIGN, do. What does not fit is OCT_E_NOMEM; no heap call is ever made. */
 void oct_arena_init_fixed(oct_arena *arena, const char *name, void *memory, size_t bytes);
+
+/* From here on the blocks of the arena, and those that it has, are counted in `ledger` (NULL: not
+ * any more) under `category`, as large as they are, used or not. Stays through release. A fixed
+ * arena is not counted: its memory is its owner's. */
+void oct_arena_attach(oct_arena *arena, oct_ledger *ledger, oct_ledger_category category);
 
 /* Uninitialised bytes, 64-byte aligned, valid until a reset or rewind past this point. bytes 0
  * gives a valid pointer. Errors: OCT_E_NOMEM, naming the arena and the size. */

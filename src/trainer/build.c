@@ -1,6 +1,5 @@
 #include "trainer/build.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -173,25 +172,26 @@ static oct_status stage_finalize(oct_build *build, oct_err *err)
                                           build->act_dtype, &build->exec, &build->trace, err);
 }
 
-/* One block for all gradient accumulators, each on its own cache lines. */
+/* An accumulator for the owned rows of every parameter, each on its own cache lines. */
 static oct_status allocate_gradients(oct_build *build, oct_err *err)
 {
-    enum { LINE_FLOATS = 16 };
-    int64_t total = 0;
-    for (int64_t i = 0; i < build->tree.param_count; i++)
-        total += oct_ceil_div(oct_param_numel(build->tree.params[i]), LINE_FLOATS) * LINE_FLOATS;
-    build->gradients = aligned_alloc(64, (size_t)total * sizeof(float));
-    if (!build->gradients)
-        return OCT_FAIL(err, OCT_E_NOMEM,
-                        "cannot get memory for gradients: %lld bytes are required",
-                        (long long)total * (long long)sizeof(float));
-    float *next = build->gradients;
     for (int64_t i = 0; i < build->tree.param_count; i++) {
         oct_param *param = build->tree.params[i];
-        param->grad = next;
-        next += oct_ceil_div(oct_param_numel(param), LINE_FLOATS) * LINE_FLOATS;
+        const size_t bytes = (size_t)oct_param_own_numel(param) * sizeof(float);
+        void *memory = NULL;
+        OCT_TRY(oct_ledger_alloc(&build->ledger, OCT_LEDGER_GRADIENTS, bytes, param->fqn, &memory,
+                                 err));
+        param->grad = memory;
     }
     return OCT_OK;
+}
+
+static void release_gradients(oct_build *build)
+{
+    for (int64_t i = 0; i < build->tree.param_count; i++) {
+        oct_ledger_free(&build->ledger, build->tree.params[i]->grad);
+        build->tree.params[i]->grad = NULL;
+    }
 }
 
 static oct_status stage_masters(oct_build *build, oct_err *err)
@@ -230,13 +230,18 @@ void oct_build_init(oct_build *build, const oct_config *config, oct_comm *comm)
     oct_arena_init(&build->scratch, "scratch");
     oct_module_tree_init(&build->tree);
     oct_quantized_weights_init(&build->weights);
+    oct_arena_attach(&build->persist, &build->ledger, OCT_LEDGER_OTHER);
+    oct_arena_attach(&build->step, &build->ledger, OCT_LEDGER_ACTIVATIONS);
+    oct_arena_attach(&build->scratch, &build->ledger, OCT_LEDGER_ACTIVATIONS);
+    oct_arena_attach(&build->tree.arena, &build->ledger, OCT_LEDGER_OTHER);
+    oct_arena_attach(&build->weights.arena, &build->ledger, OCT_LEDGER_LOW_PRECISION);
 }
 
 void oct_build_release(oct_build *build)
 {
     oct_quantized_weights_release(&build->weights);
     oct_optimizer_destroy(build->optimizer);
-    free(build->gradients);
+    release_gradients(build);
     oct_module_tree_release(&build->tree);
     oct_arena_release(&build->scratch);
     oct_arena_release(&build->step);

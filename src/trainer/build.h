@@ -4,6 +4,7 @@
 #define OCT_TRAINER_BUILD_H
 
 #include "base/arena.h"
+#include "base/ledger.h"
 #include "base/trace.h"
 #include "comm/comm.h"
 #include "config/config.h"
@@ -37,6 +38,7 @@ typedef struct oct_build {
     const oct_config *config; /* borrowed; resolved */
     oct_comm *comm;           /* borrowed; NULL: one rank */
     int next_stage;           /* the only stage that may run */
+    oct_ledger ledger;        /* memory of this rank */
     oct_arena persist;        /* plan, HF strings */
     oct_arena step;           /* activations of one micro-batch */
     oct_arena scratch;        /* temporaries of one call */
@@ -51,7 +53,6 @@ typedef struct oct_build {
     oct_plan *plan;
     oct_quantized_weights weights;
     oct_optimizer *optimizer;
-    float *gradients; /* one block for all accumulators */
     oct_dtype act_dtype, reduce_dtype;
 } oct_build;
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "numeric/bf16.h"
 #include "train_fixture.h"
 #include "trainer/build.h"
@@ -56,6 +57,43 @@ static void build__released_after_any_stage__leaves_nothing(void **state)
         if (last >= 0)
             assert_int_equal(oct_build_through(&build, (oct_stage)last, &err), OCT_OK);
         oct_build_release(&build);
+        oct_arena_release(&arena);
+    }
+}
+
+/* A gradient without memory is named; the ledger of
+ * the build counts them, what its arenas hold, and that all of it goes. */
+static void build__gradients__counted_and_named_without_memory(void **state)
+{
+    (void)state;
+    for (int failing = 0; failing <= 1; failing++) {
+        oct_arena arena;
+        oct_arena_init(&arena, "test configuration");
+        oct_config config;
+        load_config(&files, 0, NULL, &arena, &config);
+        oct_build build;
+        oct_err err = {0};
+        oct_build_init(&build, &config, NULL);
+        assert_int_equal(oct_build_through(&build, OCT_STAGE_REPLACE, &err), OCT_OK);
+        int64_t bytes = 0;
+        for (int64_t p = 0; p < build.tree.param_count; p++)
+            bytes += 4 * oct_param_numel(build.tree.params[p]);
+        assert_int_equal(build.ledger.live_bytes[OCT_LEDGER_GRADIENTS], 0);
+        assert_true(build.ledger.live_bytes[OCT_LEDGER_OTHER] > 0);
+        if (failing)
+            assert_int_equal(
+                oct_fault_arm("ledger.alloc", build.tree.param_count, OCT_FAULT_FAIL, &err),
+                OCT_OK);
+        const oct_status status = oct_build_through(&build, OCT_STAGE_MASTERS, &err);
+        oct_fault_disarm_all();
+        assert_int_equal(status, failing ? OCT_E_NOMEM : OCT_OK);
+        if (failing)
+            assert_non_null(strstr(err.msg, build.tree.params[build.tree.param_count - 1]->fqn));
+        else
+            assert_int_equal(build.ledger.live_bytes[OCT_LEDGER_GRADIENTS], bytes);
+        oct_build_release(&build);
+        assert_int_equal(build.ledger.live_bytes_all, 0);
+        assert_true(build.ledger.peak_bytes_all > 0);
         oct_arena_release(&arena);
     }
 }
@@ -172,9 +210,11 @@ static void build__masters__gradients_apart_and_values_follow(void **state)
     for (int64_t p = 0; p < build.tree.param_count; p++) {
         const oct_param *param = build.tree.params[p];
         assert_int_equal((uintptr_t)param->grad % 64, 0);
-        if (p > 0)
-            assert_true(param->grad >=
-                        build.tree.params[p - 1]->grad + oct_param_numel(build.tree.params[p - 1]));
+        for (int64_t q = 0; q < p; q++) {
+            const oct_param *other = build.tree.params[q];
+            assert_true(param->grad >= other->grad + oct_param_numel(other) ||
+                        other->grad >= param->grad + oct_param_numel(param));
+        }
         float *master = build.optimizer->slots[p].master;
         for (int64_t i = 0; i < oct_param_numel(param); i++)
             master[i] = 1.5f * master[i] + 0.25f;
@@ -200,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(build_stage__out_of_turn__is_refused_with_both_names),
         cmocka_unit_test(build__released_after_any_stage__leaves_nothing),
+        cmocka_unit_test(build__gradients__counted_and_named_without_memory),
         cmocka_unit_test(finalize__without_initial_values__names_the_weight),
         cmocka_unit_test(refresh__every_weight__once),
         cmocka_unit_test(build__another_seed__other_weights),
