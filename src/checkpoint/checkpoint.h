@@ -9,16 +9,18 @@
 
 #include "base/file.h"
 #include "checkpoint/item.h"
+#include "comm/comm.h"
 
 /* One line for the user: a damaged checkpoint that was passed over, a leftover that was removed, a
- * prune that did not work. May be called from the writer thread. */
+ * prune that did not work. Only rank 0 is told. May be called from the writer thread. */
 typedef void (*oct_checkpoint_warning)(void *arg, const char *line);
 
 /* --- writing ------------------------------------------------------------------------------- */
 
 typedef struct oct_checkpoint_options {
     const oct_file_table *files; /* NULL: the operating system's */
-    const char *root;            /* RUN_DIR/checkpoints; copied */
+    oct_comm *comm;              /* NULL: one rank; borrowed until the writer is destroyed */
+    const char *root;            /* RUN_DIR/checkpoints, seen by all ranks; copied */
     int64_t keep_latest_k;       /* 0 = all */
     int64_t chunk_bytes;         /* largest chunk; 0 = 1 GiB */
     oct_checkpoint_warning warn; /* may be NULL */
@@ -31,30 +33,39 @@ typedef struct oct_checkpoint_meta {
     const char *model_json;  /* fingerprint of the model, one JSON value */
 } oct_checkpoint_meta;
 
-/* Writes checkpoints below one root, one at a time. */
+/* Writes checkpoints below one root, one at a time. With a comm, create, start, wait and save are
+ * collective and end in an agreement: all ranks return the same status and message. A broken comm's
+ * error comes back from all of them; what was being saved then stays a temporary directory. Rank r
+ * writes __r_0.distcp: its own rows of sharded items and a part of the replicated ones. */
 typedef struct oct_checkpoint_writer oct_checkpoint_writer;
 
 /* Makes the root if it is missing and removes what a killed save left (step-N.tmp-*,
- * step-N.trash-*; step-N.replaced-* moves back if step-N is missing). The caller holds the lock of
- * the run directory. Errors: OCT_E_IO. */
+ * step-N.trash-*; step-N.replaced-* moves back if step-N is missing); rank 0 does. The caller holds
+ * the lock of the run directory. Errors: OCT_E_IO, OCT_E_NOMEM, OCT_E_COMM. */
 oct_status oct_checkpoint_writer_create(const oct_checkpoint_options *options,
                                         oct_checkpoint_writer **out, oct_err *err) OCT_MUST_CHECK;
 
-/* Waits for a save in flight (its error is lost; call oct_checkpoint_wait first) and frees. */
+/* Not collective. One rank: finishes a save in flight (its error is lost; call oct_checkpoint_wait
+ * first) and frees. Several: a save in flight is given up, its directory is swept by the next
+ * start. NULL is fine. */
 void oct_checkpoint_writer_destroy(oct_checkpoint_writer *writer);
 
 /* Starts saving step-N on a thread of its own and returns at once; `list` (kept by the caller) and
  * all tensor data have to stay unchanged until oct_checkpoint_wait. Waits first for a save in
  * flight, whose failure is returned and stops the new one. An existing step-N is replaced as the
- * new one commits. */
+ * new one commits. Every rank lists the same keys, kinds, dtypes and shapes in the same order; the
+ * strings of `meta` are rank 0's. Errors: OCT_E_IO (space, the temporary directory), OCT_E_NOMEM,
+ * OCT_E_API for ranks that differ, OCT_E_COMM. */
 oct_status oct_checkpoint_start(oct_checkpoint_writer *writer, int64_t step,
                                 const oct_item_list *list, const oct_checkpoint_meta *meta,
                                 oct_err *err) OCT_MUST_CHECK;
 
 /* Ends a save in flight: to be called before anything its items point to changes (before the bias
- * update and the optimizer step) and at the end. *saved_step is its step, or -1 if none was in
- * flight. Errors: those of the save, with path and errno text: OCT_E_IO, OCT_E_NOMEM,
- * OCT_E_UNSUPPORTED; its temporary directory is then gone and older checkpoints stand. */
+ * update and the optimizer step) and at the end. On several ranks the checkpoint is published in
+ * here. *saved_step is its step, or -1 if none was in flight. Errors: those of the save, with path
+ * and errno text: OCT_E_IO, OCT_E_NOMEM, OCT_E_UNSUPPORTED, OCT_E_CORRUPT for rows that no rank
+ * wrote; its temporary directory is then gone and older checkpoints stand. OCT_E_COMM, or the error
+ * of a rank that left. */
 oct_status oct_checkpoint_wait(oct_checkpoint_writer *writer, int64_t *saved_step,
                                oct_err *err) OCT_MUST_CHECK;
 
@@ -91,6 +102,16 @@ oct_status oct_checkpoint_open(const oct_file_table *files, const char *dir,
                                oct_checkpoint_verify_level level, oct_checkpoint_warning warn,
                                void *warn_arg, oct_checkpoint **out, oct_err *err) OCT_MUST_CHECK;
 void oct_checkpoint_close(oct_checkpoint *checkpoint);
+
+/* The same on all ranks of a comm (NULL: oct_checkpoint_open): rank 0's `dir`, level and warning
+ * count, every rank verifies some of the files. Collective, ends in an agreement: a failure on one
+ * rank is everybody's. What the ranks see has to be the same checkpoint, else OCT_E_IO. The comm is
+ * borrowed until the checkpoint is closed; reading from it and closing it are not collective, and a
+ * failure to read is to be agreed by the caller. */
+oct_status oct_checkpoint_open_together(oct_comm *comm, const oct_file_table *files,
+                                        const char *dir, oct_checkpoint_verify_level level,
+                                        oct_checkpoint_warning warn, void *warn_arg,
+                                        oct_checkpoint **out, oct_err *err) OCT_MUST_CHECK;
 
 int64_t oct_checkpoint_step(const oct_checkpoint *checkpoint);  /* -1 without COMMIT.json */
 int64_t oct_checkpoint_world(const oct_checkpoint *checkpoint); /* ranks that wrote it; -1 */
@@ -138,7 +159,8 @@ oct_status oct_checkpoint_read_ints(const oct_checkpoint *checkpoint, const char
                                     oct_arena *arena, const int64_t **values, int64_t *count,
                                     oct_err *err) OCT_MUST_CHECK;
 
-/* Fills masters, moments and the step count from optimizer.state.*. with_moments false (the key
+/* Fills masters, moments and the step count from optimizer.state.*: the rows that each slot owns,
+ * whatever number of ranks wrote them; not collective. with_moments false (the key
  * checkpoint.restore_optimizer): masters only, moments zero, step 0. A checkpoint without
  * optimizer.state gives masters from the BF16 weights, only if with_moments is false. Values and
  * low-precision storage are not touched: refresh them after this. After a failure the contents are
@@ -170,6 +192,17 @@ oct_status oct_checkpoint_open_latest(const oct_file_table *files, const char *r
 oct_status oct_checkpoint_open_step(const oct_file_table *files, const char *root, int64_t step,
                                     oct_checkpoint_verify_level level, oct_checkpoint **out,
                                     oct_err *err) OCT_MUST_CHECK;
+
+/* The same two on all ranks of a comm (NULL: as above), as oct_checkpoint_open_together does it:
+ * rank 0 finds the steps; one that is damaged for any rank is passed over by all. */
+oct_status oct_checkpoint_open_latest_together(oct_comm *comm, const oct_file_table *files,
+                                               const char *root, oct_checkpoint_verify_level level,
+                                               oct_checkpoint_warning warn, void *warn_arg,
+                                               oct_checkpoint **out, oct_err *err) OCT_MUST_CHECK;
+oct_status oct_checkpoint_open_step_together(oct_comm *comm, const oct_file_table *files,
+                                             const char *root, int64_t step,
+                                             oct_checkpoint_verify_level level,
+                                             oct_checkpoint **out, oct_err *err) OCT_MUST_CHECK;
 
 /* The N of "step-N" (no sign, no leading zero), or -1. */
 int64_t oct_checkpoint_step_of_name(const char *name);

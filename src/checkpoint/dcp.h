@@ -27,18 +27,25 @@ typedef struct oct_dcp_chunk {
 
 /* --- writing ------------------------------------------------------------------------------- */
 
-/* Bytes that the items of this rank will take at most, archives included. */
-uint64_t oct_dcp_estimate_bytes(const oct_item_list *list, int64_t chunk_bytes);
+/* The part of a list that one of `size` ranks writes: its own rows of sharded tensors, an even
+ * share of the rows of replicated ones of 1 MiB or more; rank 0 all other items. {0, 1}:
+ * everything. */
+typedef struct oct_dcp_part {
+    int rank, size;
+} oct_dcp_part;
+
+/* Bytes that this part will take at most, archives included. */
+uint64_t oct_dcp_estimate_bytes(const oct_item_list *list, oct_dcp_part part, int64_t chunk_bytes);
 
 /* Appends every item's part to `stream`, tensors cut on dim 0 into chunks of at most chunk_bytes
  * (but never less than one row). *chunks is on the heap, in item order; free() it. `file_name` is
  * borrowed by the chunks. Errors: those of the stream, OCT_E_NOMEM, OCT_E_UNSUPPORTED for a row of
  * 4 GiB. */
 oct_status oct_dcp_write_items(oct_stream *stream, const char *file_name, const oct_item_list *list,
-                               int64_t chunk_bytes, oct_dcp_chunk **chunks, int64_t *chunk_count,
-                               oct_err *err) OCT_MUST_CHECK;
+                               oct_dcp_part part, int64_t chunk_bytes, oct_dcp_chunk **chunks,
+                               int64_t *chunk_count, oct_err *err) OCT_MUST_CHECK;
 
-/* The pickle of .metadata. chunks: of all ranks, grouped by item in item order. */
+/* The pickle of .metadata. chunks: of all ranks, by item and row. */
 oct_status oct_dcp_write_metadata(const oct_item_list *list, const oct_dcp_chunk *chunks,
                                   int64_t chunk_count, oct_pickle_writer *out,
                                   oct_err *err) OCT_MUST_CHECK;

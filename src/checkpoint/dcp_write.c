@@ -24,25 +24,48 @@ static int64_t rows_per_chunk(const oct_item *item, int64_t chunk_bytes)
     return oct_max_i64(1, chunk_bytes / oct_max_i64(1, row_bytes));
 }
 
-static int64_t item_chunks(const oct_item *item, int64_t chunk_bytes)
+/* What one rank writes of an item: rows of the whole tensor in some chunks; an object is 1 row. */
+typedef struct item_part {
+    int64_t row_begin, rows;
+    int64_t rows_per_chunk, chunks;
+} item_part;
+
+static item_part part_of(const oct_item *item, oct_dcp_part part, int64_t chunk_bytes)
 {
-    if (item->kind != OCT_ITEM_TENSOR)
-        return 1;
-    const int64_t chunks = oct_ceil_div(item->rows, rows_per_chunk(item, chunk_bytes));
+    enum { SPREAD_BYTES = 1 << 20 };
+    const bool is_tensor = item->kind == OCT_ITEM_TENSOR;
+    item_part out = {.row_begin = item->row_begin, .rows = item->rows, .rows_per_chunk = 1};
+    if (is_tensor)
+        out.rows_per_chunk = rows_per_chunk(item, chunk_bytes);
+    if (!item->sharded && part.size > 1) {
+        const int64_t bytes =
+            is_tensor ? item->rows * row_elements(item) * (int64_t)oct_dtype_bytes(item->dtype) : 0;
+        const bool is_spread = bytes >= SPREAD_BYTES;
+        const int64_t first = is_spread ? item->rows * part.rank / part.size : 0;
+        const int64_t end = is_spread        ? item->rows * (part.rank + 1) / part.size
+                            : part.rank == 0 ? item->rows
+                                             : 0;
+        out.row_begin = first;
+        out.rows = end - first;
+    }
+    out.chunks = oct_ceil_div(out.rows, out.rows_per_chunk);
     /* An empty tensor has one chunk without payload; an empty shard of a larger one has none. */
-    return chunks == 0 && item->ndim > 0 && item->shape[0] == 0 ? 1 : chunks;
+    if (item->ndim > 0 && item->shape[0] == 0)
+        out.chunks = part.rank == 0 ? 1 : 0;
+    return out;
 }
 
-uint64_t oct_dcp_estimate_bytes(const oct_item_list *list, int64_t chunk_bytes)
+uint64_t oct_dcp_estimate_bytes(const oct_item_list *list, oct_dcp_part part, int64_t chunk_bytes)
 {
     uint64_t bytes = 0;
     for (int64_t i = 0; i < list->count; i++) {
         const oct_item *item = &list->items[i];
+        const item_part own = part_of(item, part, chunk_bytes);
         /* Archive structure and alignment fit in two pages, a metadata record in 1 KiB. */
-        bytes += (uint64_t)item_chunks(item, chunk_bytes) * (2 * OCT_DCP_ARCHIVE_ALIGN + 1024);
+        bytes += (uint64_t)own.chunks * (2 * OCT_DCP_ARCHIVE_ALIGN + 1024);
         if (item->kind == OCT_ITEM_TENSOR)
-            bytes += (uint64_t)(item->rows * row_elements(item)) * oct_dtype_bytes(item->dtype);
-        else
+            bytes += (uint64_t)(own.rows * row_elements(item)) * oct_dtype_bytes(item->dtype);
+        else if (own.chunks > 0)
             bytes += (uint64_t)(item->byte_count + 9 * item->int_count);
     }
     return bytes;
@@ -167,12 +190,12 @@ static oct_status write_archive(oct_stream *stream, const oct_item *item, int64_
 }
 
 oct_status oct_dcp_write_items(oct_stream *stream, const char *file_name, const oct_item_list *list,
-                               int64_t chunk_bytes, oct_dcp_chunk **chunks, int64_t *chunk_count,
-                               oct_err *err)
+                               oct_dcp_part part, int64_t chunk_bytes, oct_dcp_chunk **chunks,
+                               int64_t *chunk_count, oct_err *err)
 {
     int64_t total = 0;
     for (int64_t i = 0; i < list->count; i++)
-        total += item_chunks(&list->items[i], chunk_bytes);
+        total += part_of(&list->items[i], part, chunk_bytes).chunks;
     oct_dcp_chunk *array = calloc((size_t)total + 1, sizeof *array);
     if (!array)
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot save: no memory for %lld chunks",
@@ -181,19 +204,17 @@ oct_status oct_dcp_write_items(oct_stream *stream, const char *file_name, const 
     int64_t at = 0;
     for (int64_t i = 0; i < list->count && status == OCT_OK; i++) {
         const oct_item *item = &list->items[i];
-        const bool is_tensor = item->kind == OCT_ITEM_TENSOR;
-        const int64_t step = is_tensor ? rows_per_chunk(item, chunk_bytes) : 1;
-        const int64_t count = item_chunks(item, chunk_bytes);
-        for (int64_t c = 0; c < count && status == OCT_OK; c++) {
+        const item_part own = part_of(item, part, chunk_bytes);
+        for (int64_t c = 0; c < own.chunks && status == OCT_OK; c++) {
             oct_dcp_chunk *chunk = &array[at++];
-            const int64_t local_row = c * step;
-            *chunk =
-                (oct_dcp_chunk){.item = i,
-                                .row_begin = item->row_begin + local_row,
-                                .rows = is_tensor ? oct_min_i64(step, item->rows - local_row) : 1,
-                                .file = file_name};
+            const int64_t done = c * own.rows_per_chunk;
+            *chunk = (oct_dcp_chunk){.item = i,
+                                     .row_begin = own.row_begin + done,
+                                     .rows = oct_min_i64(own.rows_per_chunk, own.rows - done),
+                                     .file = file_name};
             oct_pickle_writer pickle = {0};
-            status = write_archive(stream, item, local_row, chunk->rows, &pickle, chunk, err);
+            status = write_archive(stream, item, chunk->row_begin - item->row_begin, chunk->rows,
+                                   &pickle, chunk, err);
             oct_pickle_writer_release(&pickle);
         }
         if (status != OCT_OK)

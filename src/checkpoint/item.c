@@ -75,7 +75,9 @@ static oct_status add_object(oct_item_list *list, const char *group, const char 
                              oct_item_kind kind, oct_item **out, oct_err *err)
 {
     const char *parts[2] = {group, name};
-    return group ? add(list, parts, 2, kind, out, err) : add(list, parts + 1, 1, kind, out, err);
+    OCT_TRY(group ? add(list, parts, 2, kind, out, err) : add(list, parts + 1, 1, kind, out, err));
+    (*out)->rows = 1;
+    return OCT_OK;
 }
 
 static oct_status add_tensor(oct_item_list *list, const char *const *parts, int part_count,
@@ -106,6 +108,18 @@ oct_status oct_item_add_tensor(oct_item_list *list, const char *key, oct_dtype d
 {
     oct_item *item = NULL;
     return add_tensor(list, &key, 1, dtype, ndim, shape, data, &item, err);
+}
+
+oct_status oct_item_add_shard(oct_item_list *list, const char *key, oct_dtype dtype, int ndim,
+                              const int64_t *shape, int64_t row_begin, int64_t rows,
+                              const float *data, oct_err *err)
+{
+    oct_item *item = NULL;
+    OCT_TRY(add_tensor(list, &key, 1, dtype, ndim, shape, data, &item, err));
+    item->row_begin = row_begin;
+    item->rows = rows;
+    item->sharded = true;
+    return OCT_OK;
 }
 
 oct_status oct_item_add_int(oct_item_list *list, const char *group, const char *name, int64_t value,
@@ -170,35 +184,41 @@ oct_status oct_item_add_ints(oct_item_list *list, const char *group, const char 
     return OCT_OK;
 }
 
+/* The rows of `data` that this slot owns of a tensor of its parameter's shape. */
+static oct_status add_rows(oct_item_list *list, const char *const *parts, int part_count,
+                           oct_dtype dtype, const oct_optim_slot *slot, const float *data,
+                           oct_err *err)
+{
+    const oct_param *param = slot->param;
+    oct_item *item = NULL;
+    OCT_TRY(
+        add_tensor(list, parts, part_count, dtype, param->ndim, param->shape, data, &item, err));
+    item->row_begin = slot->row_begin;
+    item->rows = slot->rows;
+    item->sharded = !param->replicated;
+    return OCT_OK;
+}
+
 /* One tensor of optimizer.state.<fqn>. */
 static oct_status add_state(oct_item_list *list, const oct_optim_slot *slot, const char *name,
                             const float *data, oct_err *err)
 {
-    const oct_param *param = slot->param;
-    const char *parts[4] = {"optimizer", "state", param->fqn, name};
-    oct_item *item = NULL;
-    OCT_TRY(add_tensor(list, parts, 4, OCT_DTYPE_F32, param->ndim, param->shape, data, &item, err));
-    item->row_begin = slot->row_begin;
-    item->rows = slot->rows;
-    return OCT_OK;
+    const char *parts[4] = {"optimizer", "state", slot->param->fqn, name};
+    return add_rows(list, parts, 4, OCT_DTYPE_F32, slot, data, err);
 }
 
 static oct_status add_slot(oct_item_list *list, const oct_optim_slot *slot, const float *step,
                            oct_err *err)
 {
-    const oct_param *param = slot->param;
-    const char *key = param->fqn;
-    oct_item *item = NULL;
-    OCT_TRY(add_tensor(list, &key, 1, OCT_DTYPE_BF16, param->ndim, param->shape, slot->master,
-                       &item, err));
-    item->row_begin = slot->row_begin;
-    item->rows = slot->rows;
+    const char *key = slot->param->fqn;
+    OCT_TRY(add_rows(list, &key, 1, OCT_DTYPE_BF16, slot, slot->master, err));
     OCT_TRY(add_state(list, slot, "master", slot->master, err));
-    if (!slot->exp_avg)
+    if (!slot->param->requires_grad)
         return OCT_OK;
     OCT_TRY(add_state(list, slot, "exp_avg", slot->exp_avg, err));
     OCT_TRY(add_state(list, slot, "exp_avg_sq", slot->exp_avg_sq, err));
-    const char *parts[4] = {"optimizer", "state", param->fqn, "step"};
+    const char *parts[4] = {"optimizer", "state", key, "step"};
+    oct_item *item = NULL;
     return add_tensor(list, parts, 4, OCT_DTYPE_F32, 0, NULL, step, &item, err);
 }
 

@@ -1,4 +1,5 @@
-/* What goes into a checkpoint: a list of named tensors and small objects. */
+/* What goes into a checkpoint: a list of named tensors and small objects. On several ranks every
+ * rank lists the same keys, kinds, dtypes and shapes in the same order. */
 #ifndef OCT_CHECKPOINT_ITEM_H
 #define OCT_CHECKPOINT_ITEM_H
 
@@ -30,7 +31,8 @@ typedef struct oct_item {
     oct_dtype dtype; /* tensor: F32, or BF16 = rounded from `data` while it is written */
     int ndim;        /* 0 .. OCT_MAX_NDIM */
     int64_t shape[OCT_MAX_NDIM]; /* of the whole tensor */
-    int64_t row_begin, rows;     /* the part of dim 0 that `data` holds; 0-d: 0, 1 */
+    int64_t row_begin, rows;     /* the part of dim 0 that `data` holds; 0-d and objects: 0, 1 */
+    bool sharded; /* several ranks: each gives its own rows; otherwise all give the same whole */
     const float *data;
     int64_t int_value; /* also BOOL */
     double float_value;
@@ -57,6 +59,12 @@ oct_status oct_item_add_tensor(oct_item_list *list, const char *key, oct_dtype d
                                const int64_t *shape, const float *data,
                                oct_err *err) OCT_MUST_CHECK;
 
+/* Rows row_begin .. row_begin+rows-1 (0 rows are fine) of dim 0 of a tensor that the ranks hold in
+ * parts; shape is that of the whole. */
+oct_status oct_item_add_shard(oct_item_list *list, const char *key, oct_dtype dtype, int ndim,
+                              const int64_t *shape, int64_t row_begin, int64_t rows,
+                              const float *data, oct_err *err) OCT_MUST_CHECK;
+
 /* Small objects under "<group>.<name>" (group "train_state": TT's place), or "<name>" if group is
  * NULL. */
 oct_status oct_item_add_int(oct_item_list *list, const char *group, const char *name, int64_t value,
@@ -73,8 +81,9 @@ oct_status oct_item_add_ints(oct_item_list *list, const char *group, const char 
                              const int64_t *values, int64_t count, oct_err *err) OCT_MUST_CHECK;
 
 /* The logical weights (HF FQN, BF16 rounded from the master), and per parameter
- * optimizer.state.<fqn>.{master, exp_avg, exp_avg_sq} in FP32 and .step as 0-d FP32. No wrapper,
- * low-precision data or scale ever enters. */
+ * optimizer.state.<fqn>.{master, exp_avg, exp_avg_sq} in FP32 and .step as 0-d FP32: the rows that
+ * the slot owns, of parameters that are not replicated. Every rank lists every parameter, also if
+ * it owns nothing of it. No wrapper, low-precision data or scale ever enters. */
 oct_status oct_item_add_optimizer(oct_item_list *list, const oct_optimizer *optimizer,
                                   oct_err *err) OCT_MUST_CHECK;
 

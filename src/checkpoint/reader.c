@@ -7,24 +7,33 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/dcp.h"
-#include "checkpoint/layout.h"
+#include "checkpoint/reader.h"
 
 struct oct_checkpoint {
     const oct_file_table *files;
+    oct_comm *comm; /* of the ranks that opened it together, or NULL */
     char *dir;
     oct_arena arena; /* of the commit record */
     bool has_commit;
     oct_commit commit;
     oct_dcp_metadata metadata;
     int64_t bytes;
+    uint32_t fingerprint;
     bool check_crc; /* payloads have to be checked as they are read */
     oct_arena *scratch;
 };
 
 /* --- opening ------------------------------------------------------------------------------- */
 
+/* Other ranks may wait for what this one reads. */
+static void note_progress(const oct_checkpoint *cp)
+{
+    if (cp->comm)
+        oct_comm_progress(cp->comm);
+}
+
 /* CRC-32 of a whole file of `bytes` bytes. */
-static oct_status file_crc(const oct_file_table *files, const char *path, uint64_t bytes,
+static oct_status file_crc(const oct_checkpoint *cp, const char *path, uint64_t bytes,
                            uint32_t *crc, oct_err *err)
 {
     const size_t piece_bytes = bytes < 8u << 20 ? (size_t)bytes + 1 : 8u << 20;
@@ -33,7 +42,7 @@ static oct_status file_crc(const oct_file_table *files, const char *path, uint64
     if (!piece)
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %zu bytes", path,
                         piece_bytes);
-    oct_status status = oct_file_open(files, path, &file, err);
+    oct_status status = oct_file_open(cp->files, path, &file, err);
     *crc = 0;
     for (uint64_t at = 0; at < bytes && status == OCT_OK;) {
         const size_t n = bytes - at < piece_bytes ? (size_t)(bytes - at) : piece_bytes;
@@ -41,6 +50,7 @@ static oct_status file_crc(const oct_file_table *files, const char *path, uint64
         if (status == OCT_OK)
             *crc = (uint32_t)crc32(*crc, piece, (uInt)n);
         at += n;
+        note_progress(cp);
     }
     oct_file_discard(&file);
     free(piece);
@@ -48,13 +58,13 @@ static oct_status file_crc(const oct_file_table *files, const char *path, uint64
 }
 
 /* Size, and with check_crc the CRC-32, of one file of the commit record. */
-static oct_status check_file(const oct_file_table *files, const char *dir,
-                             const oct_commit_file *file, bool check_crc, oct_err *err)
+static oct_status check_file(const oct_checkpoint *cp, const oct_commit_file *file, bool check_crc,
+                             oct_err *err)
 {
     char path[OCT_PATH_BYTES];
     oct_file_info info;
-    OCT_TRY(oct_path_join(dir, file->name, path, sizeof path, err));
-    OCT_TRY(oct_file_stat(files, path, &info, err));
+    OCT_TRY(oct_path_join(cp->dir, file->name, path, sizeof path, err));
+    OCT_TRY(oct_file_stat(cp->files, path, &info, err));
     if (info.kind != OCT_FILE_REGULAR)
         return OCT_FAIL(err, OCT_E_CORRUPT, "cannot use '%s': the file is missing, %s lists it",
                         path, OCT_COMMIT_FILE);
@@ -64,11 +74,16 @@ static oct_status check_file(const oct_file_table *files, const char *dir,
     uint32_t crc = 0;
     if (!check_crc)
         return OCT_OK;
-    OCT_TRY(file_crc(files, path, file->bytes, &crc, err));
+    OCT_TRY(file_crc(cp, path, file->bytes, &crc, err));
     if (crc != file->crc)
         return OCT_FAIL(err, OCT_E_CORRUPT, "cannot use '%s': CRC-32 %08x, %08x is required", path,
                         crc, file->crc);
     return OCT_OK;
+}
+
+static uint32_t text_crc(const char *text, size_t bytes)
+{
+    return (uint32_t)crc32_z(crc32_z(0, NULL, 0), (const unsigned char *)text, bytes);
 }
 
 /* Reads COMMIT.json. Without it, a directory with .metadata is one that PyTorch wrote. */
@@ -84,6 +99,7 @@ static oct_status read_commit(oct_checkpoint *cp, oct_checkpoint_warning warn, v
         size_t bytes = 0;
         OCT_TRY(oct_file_read_all(cp->files, path, OCT_COMMIT_MAX_BYTES, &text, &bytes, err));
         const oct_status status = oct_commit_read(text, bytes, path, &cp->arena, &cp->commit, err);
+        cp->fingerprint = text_crc(text, bytes);
         free(text);
         cp->has_commit = status == OCT_OK;
         cp->bytes = (int64_t)bytes;
@@ -104,15 +120,19 @@ static oct_status read_commit(oct_checkpoint *cp, oct_checkpoint_warning warn, v
     return OCT_OK;
 }
 
-/* Sizes of all files, CRC-32 of .metadata always, of the rest with check_crc. */
+/* Sizes of all files, CRC-32 of .metadata always, of the rest with check_crc: with a comm every
+ * rank takes some of the files. */
 static oct_status check_files(oct_checkpoint *cp, bool check_crc, oct_err *err)
 {
     if (!cp->has_commit)
         return OCT_OK;
+    const int rank = cp->comm ? oct_comm_rank(cp->comm) : 0;
+    const int ranks = cp->comm ? oct_comm_size(cp->comm) : 1;
     for (int64_t i = 0; i < cp->commit.file_count; i++) {
         const oct_commit_file *file = &cp->commit.files[i];
         const bool is_metadata = strcmp(file->name, OCT_METADATA_FILE) == 0;
-        OCT_TRY(check_file(cp->files, cp->dir, file, check_crc || is_metadata, err));
+        const bool is_own = i % ranks == rank;
+        OCT_TRY(check_file(cp, file, is_metadata || (check_crc && is_own), err));
         cp->bytes += (int64_t)file->bytes;
     }
     if (!oct_commit_find(&cp->commit, OCT_METADATA_FILE))
@@ -130,9 +150,11 @@ static oct_status read_metadata(oct_checkpoint *cp, oct_err *err)
     OCT_TRY(oct_file_read_all(cp->files, path, OCT_PICKLE_MAX_BYTES, &data, &bytes, err));
     const oct_status status =
         oct_dcp_read_metadata((const unsigned char *)data, bytes, path, &cp->metadata, err);
-    free(data);
-    if (!cp->has_commit)
+    if (!cp->has_commit) {
         cp->bytes += (int64_t)bytes;
+        cp->fingerprint = text_crc(data, bytes);
+    }
+    free(data);
     return status;
 }
 
@@ -233,13 +255,32 @@ static oct_status new_checkpoint(const oct_file_table *files, const char *dir, o
     return OCT_OK;
 }
 
-oct_status oct_checkpoint_open(const oct_file_table *files, const char *dir,
-                               oct_checkpoint_verify_level level, oct_checkpoint_warning warn,
-                               void *warn_arg, oct_checkpoint **out, oct_err *err)
+/* The directory's name says a step: COMMIT.json has to say the same one. */
+static oct_status check_step(const oct_checkpoint *cp, int64_t step, oct_err *err)
+{
+    if (!cp->has_commit)
+        return OCT_FAIL(err, OCT_E_CORRUPT, "cannot open checkpoint '%s': no %s, one is required",
+                        cp->dir, OCT_COMMIT_FILE);
+    if (cp->commit.step == step)
+        return OCT_OK;
+    return OCT_FAIL(err, OCT_E_CORRUPT, "cannot use '%s/%s': it is of step %lld, %lld is required",
+                    cp->dir, OCT_COMMIT_FILE, (long long)cp->commit.step, (long long)step);
+}
+
+uint32_t oct_checkpoint_fingerprint(const oct_checkpoint *checkpoint)
+{
+    return checkpoint->fingerprint;
+}
+
+oct_status oct_checkpoint_open_part(const oct_checkpoint_source *source, oct_checkpoint **out,
+                                    oct_err *err)
 {
     oct_checkpoint *cp = NULL;
-    OCT_TRY(new_checkpoint(files, dir, &cp, err));
-    const oct_status status = open_all(cp, level, warn, warn_arg, err);
+    OCT_TRY(new_checkpoint(source->files, source->dir, &cp, err));
+    cp->comm = source->comm;
+    oct_status status = open_all(cp, source->level, source->warn, source->warn_arg, err);
+    if (status == OCT_OK && source->step >= 0)
+        status = check_step(cp, source->step, err);
     if (status != OCT_OK) {
         oct_checkpoint_close(cp);
         return status;
@@ -394,6 +435,7 @@ oct_status oct_checkpoint_read_rows(const oct_checkpoint *checkpoint, const char
             out + (from - row_begin) * width, checkpoint->check_crc, checkpoint->scratch, err);
         oct_file_discard(&file);
         OCT_TRY(status);
+        note_progress(checkpoint);
     }
     return OCT_OK;
 }
@@ -507,63 +549,6 @@ oct_status oct_checkpoint_read_ints(const oct_checkpoint *checkpoint, const char
     return OCT_OK;
 }
 
-/* --- finding ------------------------------------------------------------------------------- */
-
-oct_status oct_checkpoint_open_step(const oct_file_table *files, const char *root, int64_t step,
-                                    oct_checkpoint_verify_level level, oct_checkpoint **out,
-                                    oct_err *err)
-{
-    char dir[OCT_PATH_BYTES];
-    OCT_TRY(oct_layout_path(root, OCT_LAYOUT_STEP, step, 0, dir, err));
-    OCT_TRY(oct_checkpoint_open(files, dir, level, NULL, NULL, out, err));
-    const oct_checkpoint *cp = *out;
-    if (cp->has_commit && cp->commit.step == step)
-        return OCT_OK;
-    const oct_status status =
-        cp->has_commit
-            ? OCT_FAIL(err, OCT_E_CORRUPT,
-                       "cannot use '%s/%s': it is of step %lld, %lld is required", dir,
-                       OCT_COMMIT_FILE, (long long)cp->commit.step, (long long)step)
-            : OCT_FAIL(err, OCT_E_CORRUPT, "cannot open checkpoint '%s': no %s, one is required",
-                       dir, OCT_COMMIT_FILE);
-    oct_checkpoint_close(*out);
-    *out = NULL;
-    return status;
-}
-
-oct_status oct_checkpoint_open_latest(const oct_file_table *files, const char *root,
-                                      oct_checkpoint_verify_level level,
-                                      oct_checkpoint_warning warn, void *warn_arg,
-                                      oct_checkpoint **out, oct_err *err)
-{
-    oct_arena arena;
-    int64_t *steps = NULL;
-    int64_t count = 0;
-    *out = NULL;
-    oct_arena_init(&arena, "checkpoint steps");
-    oct_status status = oct_checkpoint_list(files, root, &arena, &steps, &count, err);
-    const bool has_steps = status == OCT_OK && count > 0;
-    for (int64_t i = count; status == OCT_OK && i-- > 0 && !*out;) {
-        oct_err damage = {0};
-        const oct_status opened =
-            oct_checkpoint_open_step(files, root, steps[i], level, out, &damage);
-        if (opened == OCT_E_NOMEM) {
-            status = OCT_FAIL(err, opened, "%s", damage.msg);
-        } else if (opened != OCT_OK && warn) {
-            char line[sizeof damage.msg + 64];
-            (void)snprintf(line, sizeof line, "passing over step-%lld: %s", (long long)steps[i],
-                           damage.msg);
-            warn(warn_arg, line);
-        }
-    }
-    oct_arena_release(&arena);
-    if (has_steps && status == OCT_OK && !*out)
-        return OCT_FAIL(err, OCT_E_CORRUPT,
-                        "cannot resume from '%s': %lld checkpoints and none of them is whole", root,
-                        (long long)count);
-    return status;
-}
-
 /* --- verifying ----------------------------------------------------------------------------- */
 
 typedef struct verify_job {
@@ -612,7 +597,7 @@ oct_status oct_checkpoint_verify(const oct_file_table *files, const char *dir,
     note_result(&job, OCT_COMMIT_FILE, cp->bytes, status, &problem);
     for (int64_t i = 0; i < cp->commit.file_count; i++) {
         const oct_commit_file *file = &cp->commit.files[i];
-        status = check_file(cp->files, cp->dir, file, true, &problem);
+        status = check_file(cp, file, true, &problem);
         note_result(&job, file->name, (int64_t)file->bytes, status, &problem);
     }
     /* What the files mean is worth looking at only if they are the files that were written. */

@@ -67,7 +67,7 @@ oct_status oct_checkpoint_restore_optimizer(const oct_checkpoint *checkpoint,
     for (int64_t i = 0; i < optimizer->slot_count; i++) {
         const oct_optim_slot *slot = &optimizer->slots[i];
         OCT_TRY(restore_master(checkpoint, slot, with_moments, err));
-        if (!slot->exp_avg)
+        if (!slot->param->requires_grad)
             continue;
         if (!with_moments) {
             memset(slot->exp_avg, 0, (size_t)slot->numel * sizeof(float));

@@ -23,6 +23,8 @@ static oct_status flush(oct_stream *stream, oct_err *err)
 {
     const uint64_t at = stream->bytes - stream->used;
     OCT_TRY(oct_file_write(&stream->file, stream->buffer, stream->used, at, err));
+    if (stream->flushed)
+        atomic_fetch_add_explicit(stream->flushed, stream->used, memory_order_relaxed);
     stream->used = 0;
     return OCT_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef OCT_CHECKPOINT_STREAM_H
 #define OCT_CHECKPOINT_STREAM_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,8 +16,9 @@ typedef struct oct_stream {
     oct_file file;
     unsigned char *buffer;
     size_t used, capacity;
-    uint64_t bytes; /* written so far, the buffer included */
-    uint32_t crc;   /* CRC-32 of those bytes */
+    uint64_t bytes;         /* written so far, the buffer included */
+    uint32_t crc;           /* CRC-32 of those bytes */
+    atomic_ullong *flushed; /* or NULL: goes up by what the file took, for a thread that watches */
 } oct_stream;
 
 /* Creates `path` (borrowed, must not exist). expected_bytes sizes the buffer: more or less may be

@@ -1,9 +1,12 @@
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/fault.h"
 #include "base/profile.h"
@@ -12,51 +15,301 @@
 #include "checkpoint/commit.h"
 #include "checkpoint/dcp.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/publish.h"
 
-enum { DEFAULT_CHUNK_BYTES = 1 << 30, WORLD = 1 };
-static const char DATA_FILE[] = "__0_0.distcp";
+enum { DEFAULT_CHUNK_BYTES = 1 << 30, DATA_NAME_BYTES = 32 };
 
-/* One save. Everything it needs is here, so that the thread shares nothing else with its starter.
- */
+/* What each rank is about to save; exchanged before anything is written. */
+typedef struct save_plan {
+    int64_t step;
+    uint64_t bytes;    /* of its part, at most */
+    uint32_t list_crc; /* of all keys, kinds, dtypes and shapes */
+    uint32_t tag;      /* of the temporary directory: rank 0's counts */
+} save_plan;
+
+/* What each rank has written. */
+typedef struct data_record {
+    int64_t chunk_count;
+    uint64_t bytes;
+    uint32_t crc;
+    uint32_t unused;
+} data_record;
+
+/* One save. Its thread reads the writer and this, and writes to the last part of this. */
 typedef struct save_job {
     int64_t step;
-    uint32_t tag; /* of its temporary names */
+    uint32_t tag;
     const oct_item_list *list;
     char *config_hash, *model_json;
+    char dir[OCT_PATH_BYTES]; /* step-N.tmp-<tag> */
+
+    oct_dcp_chunk *chunks; /* of this rank */
+    data_record data;
     oct_status status;
     oct_err err;
 } save_job;
 
 struct oct_checkpoint_writer {
     const oct_file_table *files;
+    oct_comm *comm; /* NULL: one rank */
+    oct_dcp_part part;
+    oct_arena arena; /* of what follows up to `sizes` */
     char *root;
+    char (*data_names)[DATA_NAME_BYTES]; /* [ranks] */
+    save_plan *plans;                    /* [ranks] */
+    data_record *data;                   /* [ranks] */
+    oct_commit_file *records;            /* [ranks + 1] */
+    size_t *sizes;                       /* [ranks], for the exchanges */
     int64_t keep_latest_k, chunk_bytes;
-    oct_checkpoint_warning warn;
+    oct_checkpoint_warning warn; /* NULL on other ranks than 0 */
     void *warn_arg;
     uint64_t saves; /* started so far: part of the tag */
     bool is_running;
     pthread_t thread;
+    pthread_mutex_t lock; /* of is_done */
+    pthread_cond_t done;
+    bool is_done;
+    atomic_ullong flushed; /* bytes that the thread gave to its file */
     save_job job;
 };
 
-static void warn(const oct_checkpoint_writer *writer, const char *line)
+/* --- all ranks ----------------------------------------------------------------------------- */
+
+static void enter_phase(const oct_checkpoint_writer *writer)
 {
-    if (writer->warn)
-        writer->warn(writer->warn_arg, line);
+    if (writer->comm)
+        oct_comm_phase(writer->comm, "saving a checkpoint", NULL);
 }
 
-/* --- one save ------------------------------------------------------------------------------ */
-
-/* Names that one save works with. */
-typedef struct save_paths {
-    char final[OCT_PATH_BYTES], tmp[OCT_PATH_BYTES], replaced[OCT_PATH_BYTES];
-} save_paths;
-
-static oct_status check_free_space(const oct_checkpoint_writer *writer, const save_job *job,
-                                   oct_err *err)
+/* What all ranks make of `status`. err is not NULL. */
+static oct_status agree(const oct_checkpoint_writer *writer, oct_status status, oct_err *err)
 {
-    uint64_t available = 0;
-    const uint64_t bytes = oct_dcp_estimate_bytes(job->list, writer->chunk_bytes);
+    return writer->comm ? oct_comm_agree(writer->comm, status, err) : status;
+}
+
+static bool is_broken(const oct_checkpoint_writer *writer)
+{
+    return writer->comm && oct_comm_is_broken(writer->comm);
+}
+
+/* Every rank gives `bytes` bytes; `all` gets those of all ranks. */
+static oct_status exchange(const oct_checkpoint_writer *writer, const void *own, size_t bytes,
+                           void *all, oct_err *err)
+{
+    if (!writer->comm) {
+        memcpy(all, own, bytes);
+        return OCT_OK;
+    }
+    for (int r = 0; r < writer->part.size; r++)
+        writer->sizes[r] = bytes;
+    return oct_comm_all_gather(writer->comm, own, writer->sizes, all, err);
+}
+
+/* --- the thread ---------------------------------------------------------------------------- */
+
+/* This rank's data file, durable. */
+static oct_status write_data(oct_checkpoint_writer *writer, save_job *job, oct_err *err)
+{
+    char path[OCT_PATH_BYTES];
+    oct_stream stream;
+    const char *name = writer->data_names[writer->part.rank];
+    OCT_TRY(oct_path_join(job->dir, name, path, sizeof path, err));
+    const uint64_t bytes = oct_dcp_estimate_bytes(job->list, writer->part, writer->chunk_bytes);
+    oct_status status = oct_stream_create(writer->files, path, bytes, &stream, err);
+    stream.flushed = &writer->flushed;
+    if (status == OCT_OK)
+        status = oct_dcp_write_items(&stream, name, job->list, writer->part, writer->chunk_bytes,
+                                     &job->chunks, &job->data.chunk_count, err);
+    if (status == OCT_OK && oct_fault("checkpoint.data"))
+        status = OCT_FAIL(err, OCT_E_IO, "cannot write '%s': fault point", path);
+    if (status == OCT_OK)
+        status = oct_stream_finish(&stream, err);
+    oct_stream_discard(&stream);
+    job->data.bytes = stream.bytes;
+    job->data.crc = stream.crc;
+    return status;
+}
+
+/* What rank 0 does with the chunks of all ranks; writer->data is complete. */
+static oct_status publish(const oct_checkpoint_writer *writer, oct_dcp_chunk *chunks,
+                          int64_t chunk_count, oct_err *err)
+{
+    const save_job *job = &writer->job;
+    for (int r = 0; r < writer->part.size; r++)
+        writer->records[r] = (oct_commit_file){.name = writer->data_names[r],
+                                               .bytes = writer->data[r].bytes,
+                                               .crc = writer->data[r].crc};
+    const oct_publication publication = {.files = writer->files,
+                                         .root = writer->root,
+                                         .step = job->step,
+                                         .tag = job->tag,
+                                         .list = job->list,
+                                         .chunks = chunks,
+                                         .chunk_count = chunk_count,
+                                         .records = writer->records,
+                                         .world = writer->part.size,
+                                         .config_hash = job->config_hash,
+                                         .model_json = job->model_json,
+                                         .keep_latest_k = writer->keep_latest_k,
+                                         .warn = writer->warn,
+                                         .warn_arg = writer->warn_arg};
+    return oct_publish(&publication, err);
+}
+
+/* File I/O only: everything that needs no other rank. */
+static void *save_thread(void *arg)
+{
+    oct_checkpoint_writer *writer = arg;
+    save_job *job = &writer->job;
+    job->status = write_data(writer, job, &job->err);
+    if (job->status == OCT_OK && writer->part.size == 1) {
+        writer->data[0] = job->data;
+        job->status = publish(writer, job->chunks, job->data.chunk_count, &job->err);
+    }
+    if (job->status != OCT_OK)
+        (void)OCT_WRAP(&job->err, job->status, "saving step %lld", (long long)job->step);
+    pthread_mutex_lock(&writer->lock);
+    writer->is_done = true;
+    pthread_cond_signal(&writer->done);
+    pthread_mutex_unlock(&writer->lock);
+    return NULL;
+}
+
+/* Signals are for the step loop, and a write past RLIMIT_FSIZE has to come back as EFBIG instead of
+ * killing the run: what writes files takes none. */
+static void block_signals(sigset_t *before)
+{
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+static oct_status start_thread(oct_checkpoint_writer *writer, oct_err *err)
+{
+    sigset_t before;
+    writer->is_done = false;
+    block_signals(&before);
+    const int result = pthread_create(&writer->thread, NULL, save_thread, writer);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (result != 0)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot save step %lld: no thread (error %d)",
+                        (long long)writer->job.step, result);
+    writer->is_running = true;
+    return OCT_OK;
+}
+
+/* Other ranks wait for this one as long as its file grows. */
+static void wait_for_thread(oct_checkpoint_writer *writer)
+{
+    unsigned long long seen = 0;
+    pthread_mutex_lock(&writer->lock);
+    while (!writer->is_done) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1;
+        (void)pthread_cond_timedwait(&writer->done, &writer->lock, &until);
+        const unsigned long long flushed = atomic_load(&writer->flushed);
+        if (writer->comm && flushed != seen)
+            oct_comm_progress(writer->comm);
+        seen = flushed;
+    }
+    pthread_mutex_unlock(&writer->lock);
+}
+
+static void join_save(oct_checkpoint_writer *writer)
+{
+    if (!writer->is_running)
+        return;
+    wait_for_thread(writer);
+    (void)pthread_join(writer->thread, NULL);
+    writer->is_running = false;
+}
+
+static void release_job(save_job *job)
+{
+    free(job->config_hash);
+    free(job->model_json);
+    free(job->chunks);
+    *job = (save_job){0};
+}
+
+/* --- starting ------------------------------------------------------------------------------ */
+
+/* CRC-32 of what all ranks have to list alike. */
+static uint32_t list_crc(const oct_item_list *list)
+{
+    uLong crc = crc32(0, NULL, 0);
+    for (int64_t i = 0; i < list->count; i++) {
+        const oct_item *item = &list->items[i];
+        const int64_t words[4] = {item->kind, item->dtype, item->ndim, item->sharded};
+        crc = crc32_z(crc, (const unsigned char *)item->key, strlen(item->key) + 1);
+        crc = crc32_z(crc, (const unsigned char *)words, sizeof words);
+        crc = crc32_z(crc, (const unsigned char *)item->shape,
+                      (size_t)item->ndim * sizeof *item->shape);
+    }
+    return (uint32_t)crc;
+}
+
+static oct_status prepare(oct_checkpoint_writer *writer, int64_t step, const oct_item_list *list,
+                          const oct_checkpoint_meta *meta, oct_err *err)
+{
+    save_job *job = &writer->job;
+    *job = (save_job){.step = step,
+                      .list = list,
+                      .config_hash = strdup(meta->config_hash ? meta->config_hash : ""),
+                      .model_json = strdup(meta->model_json ? meta->model_json : "null")};
+    if (step < 0)
+        return OCT_FAIL(err, OCT_E_API, "cannot save step %lld: 0 or more is required",
+                        (long long)step);
+    if (!job->config_hash || !job->model_json)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot save step %lld: no memory", (long long)step);
+    return OCT_OK;
+}
+
+/* The same on every rank, from the plans of all. */
+static oct_status check_plans(const oct_checkpoint_writer *writer, oct_err *err)
+{
+    const save_plan *plans = writer->plans;
+    for (int r = 1; r < writer->part.size; r++) {
+        if (plans[r].step == plans[0].step && plans[r].list_crc == plans[0].list_crc)
+            continue;
+        const oct_status status =
+            plans[r].step != plans[0].step
+                ? OCT_FAIL(err, OCT_E_API,
+                           "cannot save step %lld: step %lld on rank %d, the same on all ranks is "
+                           "required",
+                           (long long)plans[0].step, (long long)plans[r].step, r)
+                : OCT_FAIL(err, OCT_E_API,
+                           "cannot save step %lld: rank %d lists other keys, dtypes or shapes than "
+                           "rank 0, the same are required",
+                           (long long)plans[0].step, r);
+        err->rank = r;
+        return status;
+    }
+    return OCT_OK;
+}
+
+static oct_status exchange_plans(oct_checkpoint_writer *writer, oct_err *err)
+{
+    save_job *job = &writer->job;
+    const uint64_t now = (uint64_t)(oct_clock_seconds() * 1e9);
+    const save_plan own = {
+        .step = job->step,
+        .bytes = oct_dcp_estimate_bytes(job->list, writer->part, writer->chunk_bytes),
+        .list_crc = list_crc(job->list),
+        .tag = (uint32_t)oct_rng_u64(oct_rng_stream(now, "checkpoint"),
+                                     ((uint64_t)getpid() << 32) + writer->saves++)};
+    OCT_TRY(exchange(writer, &own, sizeof own, writer->plans, err));
+    OCT_TRY(check_plans(writer, err));
+    job->tag = writer->plans[0].tag;
+    return OCT_OK;
+}
+
+static oct_status check_free_space(const oct_checkpoint_writer *writer, oct_err *err)
+{
+    uint64_t available = 0, bytes = 0;
+    for (int r = 0; r < writer->part.size; r++)
+        bytes += writer->plans[r].bytes;
     const uint64_t required = bytes + bytes / 20;
     OCT_TRY(oct_file_free_space(writer->files, writer->root, &available, err));
     if (available >= required)
@@ -65,255 +318,144 @@ static oct_status check_free_space(const oct_checkpoint_writer *writer, const sa
                     writer->root, (unsigned long long)available, (unsigned long long)required);
 }
 
-/* A whole small file, synced; its size and CRC go to *record. */
-static oct_status write_file(const oct_checkpoint_writer *writer, const char *dir, const char *name,
-                             const void *data, size_t bytes, oct_commit_file *record, oct_err *err)
+/* The temporary directory, made by rank 0. */
+static oct_status make_directory(oct_checkpoint_writer *writer, oct_err *err)
 {
-    char path[OCT_PATH_BYTES];
-    oct_stream stream;
-    OCT_TRY(oct_path_join(dir, name, path, sizeof path, err));
-    oct_status status = oct_stream_create(writer->files, path, bytes, &stream, err);
-    if (status == OCT_OK)
-        status = oct_stream_write(&stream, data, bytes, NULL, err);
-    if (status == OCT_OK)
-        status = oct_stream_finish(&stream, err);
-    oct_stream_discard(&stream);
-    *record = (oct_commit_file){.name = name, .bytes = stream.bytes, .crc = stream.crc};
-    return status;
-}
-
-static oct_status write_data(const oct_checkpoint_writer *writer, const save_job *job,
-                             const char *dir, oct_dcp_chunk **chunks, int64_t *chunk_count,
-                             oct_commit_file *record, oct_err *err)
-{
-    char path[OCT_PATH_BYTES];
-    oct_stream stream;
-    OCT_TRY(oct_path_join(dir, DATA_FILE, path, sizeof path, err));
-    const uint64_t bytes = oct_dcp_estimate_bytes(job->list, writer->chunk_bytes);
-    oct_status status = oct_stream_create(writer->files, path, bytes, &stream, err);
-    if (status == OCT_OK)
-        status = oct_dcp_write_items(&stream, DATA_FILE, job->list, writer->chunk_bytes, chunks,
-                                     chunk_count, err);
-    if (status == OCT_OK)
-        status = oct_stream_finish(&stream, err);
-    oct_stream_discard(&stream);
-    *record = (oct_commit_file){.name = DATA_FILE, .bytes = stream.bytes, .crc = stream.crc};
-    return status;
-}
-
-/* Reads the metadata back as a loader would: a key used twice or rows that nobody wrote must not be
- * found out by the next run. */
-static oct_status write_metadata(const oct_checkpoint_writer *writer, const save_job *job,
-                                 const char *dir, const oct_dcp_chunk *chunks, int64_t chunk_count,
-                                 oct_commit_file *record, oct_err *err)
-{
-    oct_pickle_writer pickle = {0};
-    oct_dcp_metadata check = {0};
-    oct_status status = oct_dcp_write_metadata(job->list, chunks, chunk_count, &pickle, err);
-    if (status == OCT_OK) {
-        status = oct_dcp_read_metadata(pickle.data, pickle.bytes, OCT_METADATA_FILE, &check, err);
-        oct_dcp_metadata_release(&check);
-    }
-    if (status == OCT_OK)
-        status = write_file(writer, dir, OCT_METADATA_FILE, pickle.data, pickle.bytes, record, err);
-    oct_pickle_writer_release(&pickle);
-    return status;
-}
-
-static oct_status write_commit(const oct_checkpoint_writer *writer, const save_job *job,
-                               const char *dir, const oct_commit_file *files, int64_t file_count,
-                               oct_err *err)
-{
-    const oct_commit commit = {.step = job->step,
-                               .world = WORLD,
-                               .config_hash = job->config_hash,
-                               .model_json = job->model_json,
-                               .files = files,
-                               .file_count = file_count};
-    oct_json json;
-    oct_commit_file record;
-    oct_json_init(&json);
-    oct_status status = oct_commit_write(&commit, &json, err);
-    if (status == OCT_OK)
-        status = write_file(writer, dir, OCT_COMMIT_FILE, json.text, json.bytes, &record, err);
-    oct_json_release(&json);
-    return status;
-}
-
-/* Everything inside the temporary directory, COMMIT.json last, all of it durable. */
-static oct_status write_directory(const oct_checkpoint_writer *writer, const save_job *job,
-                                  const char *dir, oct_err *err)
-{
-    oct_commit_file files[2];
-    oct_dcp_chunk *chunks = NULL;
-    int64_t chunk_count = 0;
-    oct_status status = write_data(writer, job, dir, &chunks, &chunk_count, &files[0], err);
-    if (status == OCT_OK)
-        status = write_metadata(writer, job, dir, chunks, chunk_count, &files[1], err);
-    free(chunks);
-    OCT_TRY(status);
-    OCT_TRY(write_commit(writer, job, dir, files, 2, err));
-    return oct_file_sync_dir(writer->files, dir, err);
-}
-
-/* Makes the directory visible under its final name. An older step-N steps aside first and comes
- * back if anything fails (oct_layout_sweep does that after a kill). */
-static oct_status publish(const oct_checkpoint_writer *writer, const save_paths *paths,
-                          bool *has_replaced, oct_err *err)
-{
-    const oct_file_table *files = writer->files;
-    oct_file_info info;
-    OCT_TRY(oct_file_stat(files, paths->final, &info, err));
-    *has_replaced = info.kind != OCT_FILE_NONE;
-    oct_status status = OCT_OK;
-    if (*has_replaced)
-        status = oct_file_rename_new(files, paths->final, paths->replaced, err);
-    if (status == OCT_OK)
-        status = oct_fault("checkpoint.publish")
-                     ? OCT_FAIL(err, OCT_E_IO, "cannot rename '%s': fault point", paths->tmp)
-                     : oct_file_rename_new(files, paths->tmp, paths->final, err);
-    if (status == OCT_OK) {
-        status = oct_file_sync_dir(files, writer->root, err);
-        if (status == OCT_OK)
-            return OCT_OK;
-        /* Not known to be durable: it must not be seen as saved. */
-        (void)files->rename_new(files, paths->final, paths->tmp);
-    }
-    if (*has_replaced)
-        (void)files->rename_new(files, paths->replaced, paths->final);
-    return status;
-}
-
-static oct_status save_paths_init(const oct_checkpoint_writer *writer, const save_job *job,
-                                  save_paths *out, oct_err *err)
-{
-    OCT_TRY(oct_layout_path(writer->root, OCT_LAYOUT_STEP, job->step, 0, out->final, err));
-    OCT_TRY(oct_layout_path(writer->root, OCT_LAYOUT_TMP, job->step, job->tag, out->tmp, err));
-    return oct_layout_path(writer->root, OCT_LAYOUT_REPLACED, job->step, job->tag, out->replaced,
-                           err);
-}
-
-/* Removes a directory that nobody looks at any more; the sweep of the next start tries again. */
-static void remove_or_warn(const oct_checkpoint_writer *writer, const char *dir)
-{
-    oct_err err = {0};
-    char line[sizeof err.msg + 64];
-    if (oct_file_remove_dir(writer->files, dir, &err) == OCT_OK)
-        return;
-    (void)snprintf(line, sizeof line, "a leftover stays: %s", err.msg);
-    warn(writer, line);
-}
-
-/* The commit stands whatever happens here. */
-static void prune_or_warn(const oct_checkpoint_writer *writer, uint32_t tag)
-{
-    oct_err err = {0};
-    char line[sizeof err.msg + 64];
-    if (oct_layout_prune(writer->files, writer->root, writer->keep_latest_k, tag, &err) == OCT_OK)
-        return;
-    (void)snprintf(line, sizeof line, "old checkpoints stay: %s", err.msg);
-    warn(writer, line);
-}
-
-static oct_status run_save(const oct_checkpoint_writer *writer, const save_job *job, oct_err *err)
-{
-    save_paths paths;
-    bool has_replaced = false;
-    OCT_TRY(save_paths_init(writer, job, &paths, err));
-    OCT_TRY(check_free_space(writer, job, err));
-    OCT_TRY(oct_file_mkdir(writer->files, paths.tmp, err));
-    oct_status status = write_directory(writer, job, paths.tmp, err);
-    if (status == OCT_OK)
-        status = publish(writer, &paths, &has_replaced, err);
-    if (status != OCT_OK) {
-        remove_or_warn(writer, paths.tmp);
-        return OCT_WRAP(err, status, "saving step %lld", (long long)job->step);
-    }
-    if (has_replaced)
-        remove_or_warn(writer, paths.replaced);
-    prune_or_warn(writer, job->tag);
-    return OCT_OK;
-}
-
-/* --- the thread ---------------------------------------------------------------------------- */
-
-static void *save_thread(void *arg)
-{
-    oct_checkpoint_writer *writer = arg;
     save_job *job = &writer->job;
-    job->status = run_save(writer, job, &job->err);
-    return NULL;
+    OCT_TRY(oct_layout_path(writer->root, OCT_LAYOUT_TMP, job->step, job->tag, job->dir, err));
+    if (writer->part.rank != 0)
+        return OCT_OK;
+    OCT_TRY(check_free_space(writer, err));
+    return oct_file_mkdir(writer->files, job->dir, err);
 }
 
-static void release_job(save_job *job)
+/* Rank 0 removes what a failed save wrote, once no rank has a file open in it. A broken comm cannot
+ * tell whether that is so: then the next start does it. */
+static void abandon(const oct_checkpoint_writer *writer)
 {
-    free(job->config_hash);
-    free(job->model_json);
-    *job = (save_job){0};
+    if (writer->part.rank == 0 && !is_broken(writer))
+        oct_publish_remove(writer->files, writer->job.dir, writer->warn, writer->warn_arg);
 }
 
-/* The thread takes no signal: they are for the step loop, and a write past RLIMIT_FSIZE has to come
- * back as EFBIG instead of killing the run. */
-static int start_thread(oct_checkpoint_writer *writer)
+/* A thread on every rank, or on none. */
+static oct_status start_threads(oct_checkpoint_writer *writer, oct_err *err)
 {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int result = pthread_create(&writer->thread, NULL, save_thread, writer);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return result;
+    const oct_status status = agree(writer, start_thread(writer, err), err);
+    if (status == OCT_OK)
+        return OCT_OK;
+    join_save(writer);
+    if (!writer->comm || oct_comm_barrier(writer->comm, NULL) == OCT_OK)
+        abandon(writer);
+    return status;
+}
+
+static oct_status begin(oct_checkpoint_writer *writer, int64_t step, const oct_item_list *list,
+                        const oct_checkpoint_meta *meta, oct_err *err)
+{
+    enter_phase(writer);
+    OCT_TRY(agree(writer, prepare(writer, step, list, meta, err), err));
+    OCT_TRY(exchange_plans(writer, err));
+    oct_status status = make_directory(writer, err);
+    if (status != OCT_OK)
+        (void)OCT_WRAP(err, status, "saving step %lld", (long long)step);
+    OCT_TRY(agree(writer, status, err));
+    return start_threads(writer, err);
 }
 
 oct_status oct_checkpoint_start(oct_checkpoint_writer *writer, int64_t step,
                                 const oct_item_list *list, const oct_checkpoint_meta *meta,
                                 oct_err *err)
 {
+    oct_err unread = {0};
     int64_t saved = -1;
+    if (!err)
+        err = &unread;
     OCT_TRY(oct_checkpoint_wait(writer, &saved, err));
-    if (step < 0)
-        return OCT_FAIL(err, OCT_E_API, "cannot save step %lld: 0 or more is required",
-                        (long long)step);
-    save_job *job = &writer->job;
-    *job = (save_job){.step = step,
-                      .list = list,
-                      .config_hash = strdup(meta->config_hash ? meta->config_hash : ""),
-                      .model_json = strdup(meta->model_json ? meta->model_json : "null")};
-    const uint64_t now = (uint64_t)(oct_clock_seconds() * 1e9);
-    job->tag = (uint32_t)oct_rng_u64(oct_rng_stream(now, "checkpoint"),
-                                     ((uint64_t)getpid() << 32) + writer->saves++);
-    if (!job->config_hash || !job->model_json) {
-        release_job(job);
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot save step %lld: no memory", (long long)step);
+    const oct_status status = begin(writer, step, list, meta, err);
+    if (status != OCT_OK)
+        release_job(&writer->job);
+    return status;
+}
+
+/* --- ending -------------------------------------------------------------------------------- */
+
+/* Room for the chunks of all ranks, on rank 0. */
+static oct_status chunk_room(const oct_checkpoint_writer *writer, oct_dcp_chunk **out,
+                             int64_t *count, oct_err *err)
+{
+    *out = NULL;
+    *count = 0;
+    for (int r = 0; r < writer->part.size; r++) {
+        writer->sizes[r] = (size_t)writer->data[r].chunk_count * sizeof **out;
+        *count += writer->data[r].chunk_count;
     }
-    const int result = start_thread(writer);
-    if (result != 0) {
-        release_job(job);
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot save step %lld: no thread (error %d)",
-                        (long long)step, result);
-    }
-    writer->is_running = true;
+    if (writer->part.rank != 0)
+        return OCT_OK;
+    *out = calloc((size_t)*count + 1, sizeof **out);
+    if (!*out)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot save step %lld: no memory for %lld chunks",
+                        (long long)writer->job.step, (long long)*count);
     return OCT_OK;
 }
 
-static void join_save(oct_checkpoint_writer *writer)
+static oct_status gather_and_publish(oct_checkpoint_writer *writer, oct_dcp_chunk *chunks,
+                                     int64_t chunk_count, oct_err *err)
 {
-    if (writer->is_running)
-        (void)pthread_join(writer->thread, NULL);
-    writer->is_running = false;
+    OCT_TRY(oct_comm_gather(writer->comm, writer->job.chunks, writer->sizes, chunks, err));
+    oct_status status = OCT_OK;
+    if (writer->part.rank == 0) {
+        sigset_t before;
+        oct_dcp_chunk *chunk = chunks;
+        for (int r = 0; r < writer->part.size; r++) /* their pointers are another rank's */
+            for (int64_t i = 0; i < writer->data[r].chunk_count; i++)
+                (chunk++)->file = writer->data_names[r];
+        block_signals(&before);
+        status = publish(writer, chunks, chunk_count, err);
+        if (status != OCT_OK) {
+            (void)OCT_WRAP(err, status, "saving step %lld", (long long)writer->job.step);
+            abandon(writer);
+        }
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    return agree(writer, status, err);
+}
+
+/* The data files of all ranks are complete: rank 0 makes a checkpoint of them. */
+static oct_status publish_together(oct_checkpoint_writer *writer, oct_err *err)
+{
+    oct_dcp_chunk *chunks = NULL;
+    int64_t chunk_count = 0;
+    OCT_TRY(exchange(writer, &writer->job.data, sizeof writer->job.data, writer->data, err));
+    oct_status status = agree(writer, chunk_room(writer, &chunks, &chunk_count, err), err);
+    if (status == OCT_OK)
+        status = gather_and_publish(writer, chunks, chunk_count, err);
+    else
+        abandon(writer);
+    free(chunks);
+    return status;
 }
 
 oct_status oct_checkpoint_wait(oct_checkpoint_writer *writer, int64_t *saved_step, oct_err *err)
 {
+    oct_err unread = {0};
+    if (!err)
+        err = &unread;
     *saved_step = -1;
-    if (!writer->is_running)
-        return OCT_OK;
+    if (!writer->is_running) /* on all ranks */
+        return is_broken(writer) ? oct_comm_agree(writer->comm, OCT_OK, err) : OCT_OK;
+    enter_phase(writer);
     join_save(writer);
-    const oct_status status = writer->job.status;
+    save_job *job = &writer->job;
+    if (job->status != OCT_OK)
+        *err = job->err;
+    oct_status status = agree(writer, job->status, err);
+    if (status != OCT_OK)
+        abandon(writer);
+    else if (writer->part.size > 1)
+        status = publish_together(writer, err);
     if (status == OCT_OK)
-        *saved_step = writer->job.step;
-    else if (err)
-        *err = writer->job.err;
-    release_job(&writer->job);
+        *saved_step = job->step;
+    release_job(job);
     return status;
 }
 
@@ -326,37 +468,96 @@ oct_status oct_checkpoint_save(oct_checkpoint_writer *writer, int64_t step,
     return oct_checkpoint_wait(writer, &saved, err);
 }
 
+/* --- life ---------------------------------------------------------------------------------- */
+
+static oct_status allocate(oct_checkpoint_writer *writer, const char *root, oct_err *err)
+{
+    const int ranks = writer->part.size;
+    const size_t sizes[] = {sizeof *writer->data_names, sizeof *writer->plans, sizeof *writer->data,
+                            sizeof *writer->records, sizeof *writer->sizes};
+    void *memory[5], *copy = NULL;
+    for (int i = 0; i < 5; i++)
+        OCT_TRY(oct_arena_array(&writer->arena, ranks + 1, sizes[i], &memory[i], err));
+    OCT_TRY(oct_arena_alloc(&writer->arena, strlen(root) + 1, &copy, err));
+    writer->data_names = memory[0];
+    writer->plans = memory[1];
+    writer->data = memory[2];
+    writer->records = memory[3];
+    writer->sizes = memory[4];
+    writer->root = memcpy(copy, root, strlen(root) + 1);
+    for (int r = 0; r < ranks; r++)
+        (void)snprintf(writer->data_names[r], DATA_NAME_BYTES, "__%d_0.distcp", r);
+    return OCT_OK;
+}
+
+/* Everything but the agreement. */
+static oct_status create(const oct_checkpoint_options *options, oct_checkpoint_writer **out,
+                         oct_err *err)
+{
+    oct_comm *comm = options->comm;
+    const oct_dcp_part part = {comm ? oct_comm_rank(comm) : 0, comm ? oct_comm_size(comm) : 1};
+    oct_checkpoint_writer *writer = calloc(1, sizeof *writer);
+    if (!writer)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot write checkpoints to '%s': no memory",
+                        options->root);
+    *writer = (oct_checkpoint_writer){
+        .files = options->files ? options->files : &oct_file_table_real,
+        .comm = comm,
+        .part = part,
+        .keep_latest_k = options->keep_latest_k,
+        .chunk_bytes = options->chunk_bytes > 0 ? options->chunk_bytes : DEFAULT_CHUNK_BYTES,
+        .warn = part.rank == 0 ? options->warn : NULL,
+        .warn_arg = options->warn_arg};
+    (void)pthread_mutex_init(&writer->lock, NULL);
+    (void)pthread_cond_init(&writer->done, NULL);
+    oct_arena_init(&writer->arena, "checkpoint writer");
+    *out = writer;
+    OCT_TRY(allocate(writer, options->root, err));
+    if (part.rank != 0)
+        return OCT_OK;
+    OCT_TRY(oct_file_make_dirs(writer->files, writer->root, err));
+    return oct_layout_sweep(writer->files, writer->root, writer->warn, writer->warn_arg, err);
+}
+
+static void release(oct_checkpoint_writer *writer)
+{
+    if (!writer)
+        return;
+    release_job(&writer->job);
+    oct_arena_release(&writer->arena);
+    (void)pthread_cond_destroy(&writer->done);
+    (void)pthread_mutex_destroy(&writer->lock);
+    free(writer);
+}
+
 oct_status oct_checkpoint_writer_create(const oct_checkpoint_options *options,
                                         oct_checkpoint_writer **out, oct_err *err)
 {
-    const oct_file_table *files = options->files ? options->files : &oct_file_table_real;
-    OCT_TRY(oct_file_make_dirs(files, options->root, err));
-    OCT_TRY(oct_layout_sweep(files, options->root, options->warn, options->warn_arg, err));
-    oct_checkpoint_writer *writer = calloc(1, sizeof *writer);
-    char *root = strdup(options->root);
-    if (!writer || !root) {
-        free(writer);
-        free(root);
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot write checkpoints to '%s': no memory",
-                        options->root);
+    oct_err unread = {0};
+    if (!err)
+        err = &unread;
+    oct_checkpoint_writer *writer = NULL;
+    oct_status status = create(options, &writer, err);
+    if (options->comm) {
+        oct_comm_phase(options->comm, "preparing checkpoints", NULL);
+        status = oct_comm_agree(options->comm, status, err);
     }
-    *writer = (oct_checkpoint_writer){.files = files,
-                                      .root = root,
-                                      .keep_latest_k = options->keep_latest_k,
-                                      .chunk_bytes = options->chunk_bytes > 0 ? options->chunk_bytes
-                                                                              : DEFAULT_CHUNK_BYTES,
-                                      .warn = options->warn,
-                                      .warn_arg = options->warn_arg};
-    *out = writer;
-    return OCT_OK;
+    if (status != OCT_OK)
+        release(writer);
+    else
+        *out = writer;
+    return status;
 }
 
 void oct_checkpoint_writer_destroy(oct_checkpoint_writer *writer)
 {
     if (!writer)
         return;
+    if (writer->part.size == 1) {
+        int64_t saved = -1;
+        const oct_status status = oct_checkpoint_wait(writer, &saved, NULL);
+        (void)status; /* its place to be told was a wait before */
+    }
     join_save(writer);
-    release_job(&writer->job);
-    free(writer->root);
-    free(writer);
+    release(writer);
 }

@@ -110,10 +110,12 @@ static void write_items__chunk_caps__whole_rows(void **state)
         oct_item_list_init(&list);
         OK(oct_item_add_tensor(&list, "w", OCT_DTYPE_F32, 2, shape, values, &err));
         OK(oct_stream_create(&oct_file_table_real, path, 0, &stream, &err));
-        OK(oct_dcp_write_items(&stream, "chunks", &list, caps[i][0], &chunks, &count, &err));
+        OK(oct_dcp_write_items(&stream, "chunks", &list, (oct_dcp_part){0, 1}, caps[i][0], &chunks,
+                               &count, &err));
         OK(oct_stream_finish(&stream, &err));
         assert_int_equal(count, caps[i][1]);
-        assert_true(stream.bytes <= oct_dcp_estimate_bytes(&list, caps[i][0]));
+        assert_true(stream.bytes <=
+                    oct_dcp_estimate_bytes(&list, (oct_dcp_part){0, 1}, caps[i][0]));
         int64_t next = 0;
         for (int64_t c = 0; c < count; c++) {
             assert_int_equal(chunks[c].row_begin, next);
