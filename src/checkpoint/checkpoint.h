@@ -161,10 +161,11 @@ oct_status oct_checkpoint_read_ints(const oct_checkpoint *checkpoint, const char
 
 /* Fills masters, moments and the step count from optimizer.state.*: the rows that each slot owns,
  * whatever number of ranks wrote them; not collective. with_moments false (the key
- * checkpoint.restore_optimizer): masters only, moments zero, step 0. A checkpoint without
- * optimizer.state gives masters from the BF16 weights, only if with_moments is false. Values and
- * low-precision storage are not touched: refresh them after this. After a failure the contents are
- * undefined and the run must not go on. */
+ * checkpoint.restore_optimizer): masters only, moments zero, step 0. Masters come from the weights
+ * where there are none: in octet's own checkpoints only if with_moments is false, in PyTorch's
+ * always; keys of these are found by their ends (torch_keys.h). Values and low-precision storage
+ * are not touched: refresh them after this. After a failure the contents are undefined and the run
+ * must not go on. */
 oct_status oct_checkpoint_restore_optimizer(const oct_checkpoint *checkpoint,
                                             oct_optimizer *optimizer, bool with_moments,
                                             oct_err *err) OCT_MUST_CHECK;

@@ -55,7 +55,9 @@ oct_status oct_dcp_write_metadata(const oct_item_list *list, const oct_dcp_chunk
 typedef struct oct_dcp_entry {
     oct_checkpoint_entry info;
     size_t element_bytes;
-    int64_t first_chunk; /* info.chunks of them, by ascending row, that cover the tensor exactly */
+    bool is_cut_elsewhere; /* along another dim than 0: listed, never read */
+    int64_t first_chunk;   /* info.chunks of them; by ascending row, covering the tensor exactly,
+                              unless it is cut elsewhere */
 } oct_dcp_entry;
 
 /* What .metadata says. Owner of everything in it. */
@@ -71,14 +73,14 @@ typedef struct oct_dcp_metadata {
 void oct_dcp_metadata_release(oct_dcp_metadata *metadata);
 
 /* Parses and checks: names of files, shapes, chunks that cover each tensor without gap or overlap.
- * Errors: OCT_E_CORRUPT naming `where` and the key; OCT_E_UNSUPPORTED for a cut along another dim
- * or more than 8 dims. `out` is to be released in either case. */
+ * Errors: OCT_E_CORRUPT naming `where` and the key (more than 8 dims too); OCT_E_UNSUPPORTED for
+ * compressed archives. `out` is to be released in either case. */
 oct_status oct_dcp_read_metadata(const unsigned char *data, size_t bytes, const char *where,
                                  oct_dcp_metadata *out, oct_err *err) OCT_MUST_CHECK;
 
 /* Rows row_begin .. row_begin+rows-1 (within the chunk) as FP32. scratch is left as it was found.
  * check_crc reads the whole payload and compares its CRC-32. Errors: OCT_E_CORRUPT naming file and
- * key; OCT_E_UNSUPPORTED dtype. */
+ * key; OCT_E_UNSUPPORTED dtype or cut. */
 oct_status oct_dcp_read_chunk(const oct_file *file, const oct_dcp_entry *entry,
                               const oct_dcp_chunk *chunk, int64_t row_begin, int64_t rows,
                               float *out, bool check_crc, oct_arena *scratch,

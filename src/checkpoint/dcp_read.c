@@ -20,11 +20,26 @@ typedef struct known_dtype {
 } known_dtype;
 
 static const known_dtype known_dtypes[] = {
-    {"float32", "FloatStorage", 4},  {"bfloat16", "BFloat16Storage", 2},
-    {"float64", "DoubleStorage", 8}, {"float16", "HalfStorage", 2},
-    {"int64", "LongStorage", 8},     {"int32", "IntStorage", 4},
-    {"int16", "ShortStorage", 2},    {"int8", "CharStorage", 1},
-    {"uint8", "ByteStorage", 1},     {"bool", "BoolStorage", 1},
+    {"float32", "FloatStorage", 4},
+    {"bfloat16", "BFloat16Storage", 2},
+    {"float64", "DoubleStorage", 8},
+    {"float16", "HalfStorage", 2},
+    {"int64", "LongStorage", 8},
+    {"int32", "IntStorage", 4},
+    {"int16", "ShortStorage", 2},
+    {"int8", "CharStorage", 1},
+    {"uint8", "ByteStorage", 1},
+    {"bool", "BoolStorage", 1},
+    /* listed, never read: their storage has no class of its own or octet has no use for it */
+    {"uint16", "", 2},
+    {"uint32", "", 4},
+    {"uint64", "", 8},
+    {"float8_e4m3fn", "", 1},
+    {"float8_e4m3fnuz", "", 1},
+    {"float8_e5m2", "", 1},
+    {"float8_e5m2fnuz", "", 1},
+    {"complex64", "", 8},
+    {"complex128", "", 16},
 };
 
 static const known_dtype *find_dtype(const char *name)
@@ -117,6 +132,12 @@ static oct_status read_record(const metadata_reader *r, const oct_pickle_value *
     if (offset && offset->kind != OCT_PICKLE_NONE &&
         !oct_pickle_ints(offset, OCT_DCP_MAX_NDIM, out->offset, &out->ndim))
         return bad(r, out->key, "the offset of a chunk is damaged", err);
+    const oct_pickle_value *transforms = oct_pickle_get(what, "transform_descriptors");
+    if (transforms && transforms->kind != OCT_PICKLE_NONE && transforms->u.list.count > 0)
+        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
+                        "cannot use '%s': an archive is compressed, plain ones are required "
+                        "('%.200s')",
+                        r->where, out->key);
     if (!get_u64(what, "offset", &out->at) || !get_u64(what, "length", &out->length) ||
         out->length > INT64_MAX || out->at > INT64_MAX - out->length)
         return bad(r, out->key, "the place of a chunk is damaged", err);
@@ -168,8 +189,8 @@ static oct_status add_chunk(metadata_reader *r, const storage_record *wanted, in
     return OCT_OK;
 }
 
-/* One ChunkStorageMetadata of the entry: whole rows of dim 0. */
-static oct_status read_chunk_place(metadata_reader *r, const oct_dcp_entry *entry,
+/* One ChunkStorageMetadata of the entry: whole rows of dim 0, or the entry is cut elsewhere. */
+static oct_status read_chunk_place(metadata_reader *r, oct_dcp_entry *entry,
                                    const oct_pickle_value *chunk, oct_err *err)
 {
     const oct_checkpoint_entry *info = &entry->info;
@@ -193,10 +214,7 @@ static oct_status read_chunk_place(metadata_reader *r, const oct_dcp_entry *entr
     if (is_empty) /* torch writes the empty shards of surplus ranks */
         return OCT_OK;
     if (!is_dim0_cut)
-        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                        "cannot use '%s': a chunk is cut along another dim, only cuts along dim 0 "
-                        "are read ('%.200s')",
-                        r->where, info->key);
+        entry->is_cut_elsewhere = true;
     const bool has_dims = info->ndim > 0;
     return add_chunk(r, &wanted, has_dims ? wanted.offset[0] : 0, has_dims ? sizes[0] : 1, err);
 }
@@ -262,7 +280,7 @@ static oct_status read_tensor_entry(metadata_reader *r, const oct_pickle_value *
     if (info->chunks > 1)
         qsort(r->out->chunks + entry->first_chunk, (size_t)info->chunks, sizeof *r->out->chunks,
               compare_chunks);
-    return check_cover(r, entry, err);
+    return entry->is_cut_elsewhere ? OCT_OK : check_cover(r, entry, err);
 }
 
 static oct_status read_entry(metadata_reader *r, const oct_pickle_value *key,
@@ -313,7 +331,7 @@ static oct_status read_root(metadata_reader *r, const oct_pickle_value *root, oc
     if (!state)
         return bad(r, "Metadata", "no checkpoint metadata", err);
     const oct_pickle_value *planner = oct_pickle_get(state, "planner_data");
-    if (!planner || planner->kind != OCT_PICKLE_DICT)
+    if (!planner || (planner->kind != OCT_PICKLE_DICT && planner->kind != OCT_PICKLE_NONE))
         return bad(r, "planner_data", "it is missing", err);
     OCT_TRY(read_records(r, oct_pickle_get(state, "storage_data"), err));
     return read_entries(r, oct_pickle_get(state, "state_dict_metadata"), err);
@@ -387,6 +405,8 @@ typedef struct tensor_place {
     char storage_entry[64]; /* "data/0" */
     int64_t storage_numel;
     int64_t storage_offset;
+    bool is_strided; /* not row-major: torch.save keeps the strides of a transposed tensor */
+    int64_t stride[OCT_DCP_MAX_NDIM];
 } tensor_place;
 
 static oct_status read_storage(const oct_file *file, const oct_dcp_entry *entry,
@@ -423,51 +443,56 @@ static oct_status read_tensor_place(const oct_file *file, const oct_dcp_entry *e
         return bad_tensor(file, entry, "no tensor in its archive", err);
     oct_pickle_value *const *part = args->u.list.items;
     OCT_TRY(read_storage(file, entry, part[0], out, err));
-    int64_t size[OCT_DCP_MAX_NDIM], stride[OCT_DCP_MAX_NDIM];
+    int64_t size[OCT_DCP_MAX_NDIM];
     int size_count = 0, stride_count = 0;
     if (part[1]->kind != OCT_PICKLE_INT || part[1]->u.integer < 0 ||
         !oct_pickle_ints(part[2], OCT_DCP_MAX_NDIM, size, &size_count) ||
-        !oct_pickle_ints(part[3], OCT_DCP_MAX_NDIM, stride, &stride_count) ||
+        !oct_pickle_ints(part[3], OCT_DCP_MAX_NDIM, out->stride, &stride_count) ||
         size_count != info->ndim || stride_count != info->ndim)
         return bad_tensor(file, entry, "the tensor in its archive is damaged", err);
     out->storage_offset = part[1]->u.integer;
-    int64_t numel = 1; /* cannot overflow: bounded by the entry's bytes as soon as sizes agree */
+    /* numel cannot overflow: it is bounded by the entry's bytes as soon as sizes agree. */
+    int64_t numel = 1;
+    size_t end = 1; /* elements from the first one to the last one in memory */
+    bool is_inside = true;
     for (int d = info->ndim; d-- > 0;) {
         if (size[d] != (d == 0 ? chunk->rows : info->shape[d]))
             return bad_tensor(file, entry, "its archive holds another shape than .metadata says",
                               err);
-        if (size[d] != 1 && stride[d] != numel)
-            return bad_tensor(file, entry, "its archive holds a strided tensor", err);
+        size_t reach = 0;
+        is_inside = is_inside && out->stride[d] >= 0 && size[d] > 0 &&
+                    oct_size_mul((size_t)out->stride[d], (size_t)size[d] - 1, &reach) &&
+                    oct_size_add(end, reach, &end);
+        out->is_strided = out->is_strided || (size[d] != 1 && out->stride[d] != numel);
         numel *= size[d];
     }
-    if (out->storage_offset > out->storage_numel ||
-        numel > out->storage_numel - out->storage_offset)
+    if (!is_inside || out->storage_offset > out->storage_numel ||
+        end > (size_t)(out->storage_numel - out->storage_offset))
         return bad_tensor(file, entry, "the tensor is longer than its storage", err);
     return OCT_OK;
 }
 
-/* Finds the payload of a chunk: *payload is the storage entry, *skip_bytes where the tensor begins.
+/* Finds the payload of a chunk: *payload is the storage entry, *place where the tensor lies in it.
  */
 static oct_status locate(const oct_file *file, const oct_dcp_entry *entry,
                          const oct_dcp_chunk *chunk, oct_zip *zip, const oct_zip_entry **payload,
-                         uint64_t *skip_bytes, oct_arena *scratch, oct_err *err)
+                         tensor_place *place, oct_arena *scratch, oct_err *err)
 {
     OCT_TRY(oct_zip_read(file, chunk->offset, chunk->length, zip, err));
     OCT_TRY(check_byteorder(file, zip, err));
     const oct_arena_mark mark = oct_arena_save(scratch);
     oct_pickle_value *root = NULL;
-    tensor_place place = {{0}, 0, 0};
+    *place = (tensor_place){0};
     oct_status status = load_pickle(file, zip, MAX_TENSOR_PICKLE_BYTES, scratch, &root, err);
     if (status == OCT_OK)
-        status = read_tensor_place(file, entry, chunk, root, &place, err);
+        status = read_tensor_place(file, entry, chunk, root, place, err);
     oct_arena_rewind(scratch, mark);
     OCT_TRY(status);
-    *payload = oct_zip_find(zip, place.storage_entry);
+    *payload = oct_zip_find(zip, place->storage_entry);
     size_t bytes = 0;
-    if (!*payload || !oct_size_mul((size_t)place.storage_numel, entry->element_bytes, &bytes) ||
+    if (!*payload || !oct_size_mul((size_t)place->storage_numel, entry->element_bytes, &bytes) ||
         (*payload)->bytes != bytes)
         return bad_tensor(file, entry, "its storage is missing or has another size", err);
-    *skip_bytes = (uint64_t)place.storage_offset * entry->element_bytes;
     return OCT_OK;
 }
 
@@ -540,6 +565,42 @@ static oct_status read_payload(const oct_file *file, const oct_zip_entry *payloa
     return status;
 }
 
+/* Copies rows of dim 0 out of the whole storage, in row-major order. */
+static void gather_rows(const oct_checkpoint_entry *info, const tensor_place *place,
+                        const float *storage, int64_t row_begin, int64_t rows, float *out)
+{
+    int64_t width = 1;
+    for (int d = 1; d < info->ndim; d++)
+        width *= info->shape[d];
+    for (int64_t i = 0; i < rows * width; i++) {
+        int64_t from = place->storage_offset, rest = i;
+        for (int d = info->ndim; d-- > 1;) {
+            from += rest % info->shape[d] * place->stride[d];
+            rest /= info->shape[d];
+        }
+        out[i] = storage[from + (row_begin + rest) * place->stride[0]];
+    }
+}
+
+static oct_status read_strided(const oct_file *file, const oct_dcp_entry *entry,
+                               const oct_zip_entry *payload, const tensor_place *place,
+                               bool is_bf16, int64_t row_begin, int64_t rows, float *out,
+                               bool check_crc, oct_err *err)
+{
+    size_t bytes = 0;
+    float *storage =
+        oct_size_mul((size_t)place->storage_numel, sizeof *storage, &bytes) ? malloc(bytes) : NULL;
+    if (!storage)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot read '%s': no memory for %lld elements",
+                        file->path, (long long)place->storage_numel);
+    const oct_status status =
+        read_payload(file, payload, is_bf16, 0, payload->bytes, storage, check_crc, err);
+    if (status == OCT_OK)
+        gather_rows(&entry->info, place, storage, row_begin, rows, out);
+    free(storage);
+    return status;
+}
+
 oct_status oct_dcp_read_chunk(const oct_file *file, const oct_dcp_entry *entry,
                               const oct_dcp_chunk *chunk, int64_t row_begin, int64_t rows,
                               float *out, bool check_crc, oct_arena *scratch, oct_err *err)
@@ -549,15 +610,25 @@ oct_status oct_dcp_read_chunk(const oct_file *file, const oct_dcp_entry *entry,
         return OCT_FAIL(err, OCT_E_UNSUPPORTED,
                         "cannot read '%.200s': %s, float32 or bfloat16 is required",
                         entry->info.key, entry->info.dtype);
+    if (entry->is_cut_elsewhere)
+        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
+                        "cannot read '%.200s': it is cut along another dim, chunks of whole rows "
+                        "of dim 0 are required",
+                        entry->info.key);
     uint64_t row_bytes = entry->element_bytes;
     for (int d = 1; d < entry->info.ndim; d++)
         row_bytes *= (uint64_t)entry->info.shape[d];
     oct_zip zip;
     const oct_zip_entry *payload = NULL;
-    uint64_t skip_bytes = 0;
-    oct_status status = locate(file, entry, chunk, &zip, &payload, &skip_bytes, scratch, err);
-    if (status == OCT_OK)
-        status = read_payload(file, payload, is_bf16, skip_bytes + (uint64_t)row_begin * row_bytes,
+    tensor_place place;
+    oct_status status = locate(file, entry, chunk, &zip, &payload, &place, scratch, err);
+    if (status == OCT_OK && place.is_strided)
+        status = read_strided(file, entry, payload, &place, is_bf16, row_begin, rows, out,
+                              check_crc, err);
+    else if (status == OCT_OK)
+        status = read_payload(file, payload, is_bf16,
+                              (uint64_t)place.storage_offset * entry->element_bytes +
+                                  (uint64_t)row_begin * row_bytes,
                               (uint64_t)rows * row_bytes, out, check_crc, err);
     if (status != OCT_OK)
         return OCT_WRAP(err, status, "loading '%.200s'", entry->info.key);
@@ -604,10 +675,11 @@ oct_status oct_dcp_check_chunk(const oct_file *file, const oct_dcp_entry *entry,
 {
     oct_zip zip;
     oct_status status;
-    if (entry->info.is_tensor && entry->info.bytes > 0) {
+    if (entry->info.is_tensor && entry->info.bytes > 0 && !entry->is_cut_elsewhere &&
+        find_dtype(entry->info.dtype)->storage[0]) {
         const oct_zip_entry *payload = NULL;
-        uint64_t skip_bytes = 0;
-        status = locate(file, entry, chunk, &zip, &payload, &skip_bytes, scratch, err);
+        tensor_place place;
+        status = locate(file, entry, chunk, &zip, &payload, &place, scratch, err);
     } else {
         status = oct_zip_read(file, chunk->offset, chunk->length, &zip, err);
     }

@@ -594,7 +594,8 @@ oct_status oct_checkpoint_verify(const oct_file_table *files, const char *dir,
     oct_err problem = {0};
     OCT_TRY(new_checkpoint(files, dir, &cp, err));
     oct_status status = read_commit(cp, NULL, NULL, &problem);
-    note_result(&job, OCT_COMMIT_FILE, cp->bytes, status, &problem);
+    if (status != OCT_OK || cp->has_commit)
+        note_result(&job, OCT_COMMIT_FILE, cp->bytes, status, &problem);
     for (int64_t i = 0; i < cp->commit.file_count; i++) {
         const oct_commit_file *file = &cp->commit.files[i];
         status = check_file(cp, file, true, &problem);
@@ -607,8 +608,8 @@ oct_status oct_checkpoint_verify(const oct_file_table *files, const char *dir,
             status = check_places(cp, &problem);
         if (status == OCT_OK)
             status = check_archives(cp, &problem);
-        if (status != OCT_OK)
-            note_result(&job, OCT_METADATA_FILE, 0, status, &problem);
+        if (status != OCT_OK || !cp->has_commit)
+            note_result(&job, OCT_METADATA_FILE, cp->has_commit ? 0 : cp->bytes, status, &problem);
     }
     oct_checkpoint_close(cp);
     return job.status;

@@ -44,9 +44,12 @@ static oct_status list(const oct_checkpoint_dir *dir, oct_err *err)
             worst = status;
             continue;
         }
-        printf("%s  step %lld  %lld ranks  %.1f MB  %lld keys\n", path,
-               (long long)oct_checkpoint_step(checkpoint),
-               (long long)oct_checkpoint_world(checkpoint),
+        char origin[80] = "of PyTorch";
+        if (oct_checkpoint_step(checkpoint) >= 0)
+            (void)snprintf(origin, sizeof origin, "step %lld  %lld ranks",
+                           (long long)oct_checkpoint_step(checkpoint),
+                           (long long)oct_checkpoint_world(checkpoint));
+        printf("%s  %s  %.1f MB  %lld keys\n", path, origin,
                1e-6 * (double)oct_checkpoint_bytes(checkpoint),
                (long long)oct_checkpoint_entry_count(checkpoint));
         oct_checkpoint_close(checkpoint);
@@ -83,9 +86,13 @@ static oct_status show(const oct_checkpoint_dir *dir, oct_err *err)
     path_of(dir, count_of(dir) - 1, path, sizeof path);
     oct_checkpoint *checkpoint = NULL;
     OCT_TRY(oct_checkpoint_open(NULL, path, OCT_VERIFY_CRC, print_warning, NULL, &checkpoint, err));
-    printf("%s\nstep %lld, written by %lld ranks, configuration %s\nmodel %s\n", path,
-           (long long)oct_checkpoint_step(checkpoint), (long long)oct_checkpoint_world(checkpoint),
-           oct_checkpoint_config_hash(checkpoint), oct_checkpoint_model_json(checkpoint));
+    if (oct_checkpoint_step(checkpoint) >= 0)
+        printf("%s\nstep %lld, written by %lld ranks, configuration %s\nmodel %s\n", path,
+               (long long)oct_checkpoint_step(checkpoint),
+               (long long)oct_checkpoint_world(checkpoint), oct_checkpoint_config_hash(checkpoint),
+               oct_checkpoint_model_json(checkpoint));
+    else
+        printf("%s\nwritten by PyTorch\n", path);
     for (int64_t i = 0; i < oct_checkpoint_entry_count(checkpoint); i++) {
         const oct_checkpoint_entry *entry = oct_checkpoint_entry_at(checkpoint, i);
         printf("%-80s %-10s", entry->key, entry->dtype);

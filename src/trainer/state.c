@@ -197,6 +197,13 @@ static oct_status same_model(const oct_checkpoint *checkpoint, const char *model
     return status;
 }
 
+/* PyTorch wrote it and no run of octet stands behind it: weights, maybe AdamW, and nothing else. */
+static bool is_foreign(const oct_checkpoint *checkpoint)
+{
+    return oct_checkpoint_step(checkpoint) < 0 &&
+           !oct_checkpoint_find(checkpoint, "train_state.model");
+}
+
 /* Going on needs everything the same; new training from old weights needs the same model. */
 static oct_status compare(const oct_checkpoint *checkpoint, const oct_identity *identity,
                           bool going_on, oct_arena *arena, oct_err *err)
@@ -226,13 +233,16 @@ oct_status oct_state_restore(oct_build *build, const oct_checkpoint *checkpoint,
                              oct_train_state *state, oct_err *err)
 {
     const oct_arena_mark mark = oct_arena_save(&build->scratch);
-    const oct_status same = compare(checkpoint, identity, with_moments, &build->scratch, err);
+    const oct_status same = is_foreign(checkpoint)
+                                ? OCT_OK
+                                : compare(checkpoint, identity, with_moments, &build->scratch, err);
     oct_arena_rewind(&build->scratch, mark);
     OCT_TRY(same);
     OCT_TRY(oct_checkpoint_restore_optimizer(checkpoint, build->optimizer, with_moments, err));
     OCT_TRY(oct_checkpoint_restore_buffers(checkpoint, &build->tree, err));
-    if (!with_moments) { /* the weights of an earlier run, the first step of this one */
-        *state = (oct_train_state){0};
+    if (!with_moments || is_foreign(checkpoint)) { /* the updates so far; the data from its start */
+        *state =
+            (oct_train_state){.step = build->optimizer->step, .attempt = build->optimizer->step};
         return OCT_OK;
     }
     OCT_TRY(oct_checkpoint_read_int(checkpoint, "train_state.step", &state->step, err));

@@ -126,12 +126,21 @@ static oct_status open_data(trainer *t, oct_err *err)
     return oct_identity_make(&t->build, t->data, &t->memory, &t->identity, err);
 }
 
+/* A checkpoint by its name, or by its contents: PyTorch's may have any name. */
+static bool is_checkpoint(const char *path)
+{
+    char metadata[OCT_PATH_MAX + 16];
+    const char *slash = strrchr(path, '/');
+    (void)snprintf(metadata, sizeof metadata, "%s/.metadata", path);
+    return oct_checkpoint_step_of_name(slash ? slash + 1 : path) >= 0 ||
+           access(metadata, F_OK) == 0;
+}
+
 /* restore_from as a path: a checkpoint, or a folder of checkpoints. */
 static oct_status open_path(trainer *t, const char *path, oct_checkpoint_verify_level level,
                             oct_checkpoint **out, oct_err *err)
 {
-    const char *slash = strrchr(path, '/');
-    if (oct_checkpoint_step_of_name(slash ? slash + 1 : path) >= 0 || access(path, F_OK) != 0)
+    if (is_checkpoint(path) || access(path, F_OK) != 0)
         return oct_checkpoint_open(NULL, path, level, on_checkpoint_warning, t, out, err);
     OCT_TRY(oct_checkpoint_open_latest(NULL, path, level, on_checkpoint_warning, t, out, err));
     if (!*out)
@@ -238,8 +247,14 @@ static oct_status restore(trainer *t, const oct_checkpoint *checkpoint, bool wit
     int64_t refreshed = 0;
     OCT_TRY(oct_build_refresh(&t->build, &refreshed, err));
     t->saved_step = with_moments ? t->state.step : -1;
-    tell(t, t->options->observer.message, "resumed from the checkpoint of step %lld%s",
-         (long long)oct_checkpoint_step(checkpoint), with_moments ? "" : ", weights only");
+    const int64_t step = oct_checkpoint_step(checkpoint);
+    if (step >= 0)
+        tell(t, t->options->observer.message, "resumed from the checkpoint of step %lld%s",
+             (long long)step, with_moments ? "" : ", weights only");
+    else
+        tell(t, t->options->observer.message,
+             "started from a checkpoint of PyTorch, %lld updates%s", (long long)t->state.step,
+             with_moments ? "" : ", weights only");
     return OCT_OK;
 }
 
