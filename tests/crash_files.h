@@ -626,6 +626,14 @@ static inline void crash_files_arm(crash_files *fs, crash_mode mode, int64_t fai
     fs->fault[0] = '\0';
 }
 
+/* No fault from here on, unless the process is dead. */
+static inline void crash_files_forgive(crash_files *fs)
+{
+    (void)pthread_mutex_lock(&fs->lock);
+    fs->mode = CRASH_NONE;
+    (void)pthread_mutex_unlock(&fs->lock);
+}
+
 /* --- the crash ----------------------------------------------------------------------------- */
 
 /* Which of the unsynced bytes of one file are on the disk. */
