@@ -128,6 +128,7 @@ static oct_status start_and_save(crash_files *fs, int64_t keep, const saved *nex
 typedef struct place {
     const story *story;
     crash_files *fs;
+    bool next_is_hidden; /* its save was reported failed */
     char text[512];
 } place;
 
@@ -214,6 +215,8 @@ static void check_newest(const place *at, bool next_was_reported)
     const bool is_nothing = !last && !cp;
     if (!is_next && (next_was_reported || !(is_last || is_nothing)))
         violated(at, "the newest is not what was reported", cp ? found : err.msg);
+    if (is_next && at->next_is_hidden)
+        violated(at, "a failed save is taken for a checkpoint", found);
     if (status != OCT_OK && last)
         violated(at, "no resume", err.msg);
     oct_checkpoint_close(cp);
@@ -321,7 +324,9 @@ static void crash_and_check(const place *after, crash_loss loss, uint64_t seed, 
     crash_files fs;
     crash_files_copy(&fs, after->fs);
     crash_files_reboot(&fs, loss, seed);
-    place at = {.story = after->story, .fs = &fs};
+    place at = {.story = after->story,
+                .fs = &fs,
+                .next_is_hidden = after->next_is_hidden && loss == CRASH_LOSE_NOTHING};
     (void)snprintf(at.text, sizeof at.text, "%.400s, %s unsynced lost (%llu)", after->text,
                    losses[loss], (unsigned long long)seed);
     check_restart(&at, reported, all_whole);
@@ -377,7 +382,9 @@ static int64_t fail_each_call(const story *s, const crash_files *before, int m)
         crash_files_arm(&fs, mode, n);
         const oct_status status = start_and_save(&fs, s->keep, &s->next, &err);
         const bool reached = fs.fault[0];
-        place at = {.story = s, .fs = &fs};
+        place at = {.story = s,
+                    .fs = &fs,
+                    .next_is_hidden = status != OCT_OK && goes_on(mode) && mode != CRASH_LATE};
         (void)snprintf(at.text, sizeof at.text, "%s at call %lld (%s)", modes[m].name, (long long)n,
                        fs.fault);
         if (status != OCT_OK)
