@@ -76,6 +76,38 @@ static int case_all_gather(oct_comm *comm)
     return failures;
 }
 
+/* Tensors of very different sizes, in runs that fill pieces and go beyond them. */
+static int case_all_gather_many(oct_comm *comm)
+{
+    enum { TENSORS = 40, MOST = 700 };
+    int failures = 0;
+    const int size = oct_comm_size(comm), rank = oct_comm_rank(comm);
+    oct_err err = {0};
+    static _Thread_local size_t bytes[TENSORS][CASES_MAX_RANKS];
+    static _Thread_local uint8_t send[TENSORS][MOST], recv[TENSORS][MOST * CASES_MAX_RANKS + 1];
+    oct_comm_part parts[TENSORS];
+    for (int t = 0; t < TENSORS; t++) {
+        for (int r = 0; r < size; r++)
+            bytes[t][r] =
+                cases_mix((uint32_t)(t * 64 + r)) % (uint32_t)(t % 5 == 0 ? MOST : 1 + t % 7);
+        for (size_t i = 0; i < bytes[t][rank]; i++)
+            send[t][i] = cases_byte(rank + t, i);
+        memset(recv[t], 0xff, sizeof recv[t]);
+        parts[t] = (oct_comm_part){.send = send[t], .bytes = bytes[t], .recv = recv[t]};
+    }
+    EXPECT(comm, oct_comm_all_gather_many(comm, parts, TENSORS, &err) == OCT_OK);
+    int wrong = 0;
+    for (int t = 0; t < TENSORS; t++) {
+        size_t at = 0;
+        for (int r = 0; r < size; r++)
+            for (size_t i = 0; i < bytes[t][r]; i++)
+                wrong += recv[t][at++] != cases_byte(r + t, i);
+        wrong += recv[t][at] != 0xff;
+    }
+    EXPECT(comm, wrong == 0);
+    return failures;
+}
+
 static int case_broadcast_and_gather(oct_comm *comm)
 {
     int failures = 0;
@@ -263,6 +295,7 @@ static int comm_cases(oct_comm *comm)
     for (int i = 0; i < 5; i++)
         EXPECT(comm, oct_comm_barrier(comm, &err) == OCT_OK);
     failures += case_all_gather(comm);
+    failures += case_all_gather_many(comm);
     failures += case_broadcast_and_gather(comm);
     failures += case_smallest_and_largest(comm);
     failures += case_fold(comm);

@@ -176,7 +176,7 @@ static inline uint64_t hash_storage(const oct_build *build)
 {
     uint64_t hash = hash_start;
     for (int64_t w = 0; w < build->weights.count; w++) {
-        const oct_weight_storage *storage = build->weights.params[w]->storage;
+        const oct_weight_storage *storage = build->weights.shards[w];
         for (int t = 0; t < storage->tensor_count; t++)
             hash = hash_bytes(hash, storage->tensors[t].tensor.data,
                               oct_tensor_bytes(&storage->tensors[t].tensor));

@@ -42,6 +42,7 @@ void oct_comm_free(oct_comm *comm)
     free(comm->recv_bytes);
     free(comm->from);
     free(comm->record);
+    free(comm->pack);
     free(comm);
 }
 
@@ -288,6 +289,64 @@ oct_status oct_comm_all_gather(oct_comm *comm, const void *send, const size_t *b
     }
     if (bytes[comm->rank] > 0 && out + own != send)
         memmove(out + own, send, bytes[comm->rank]);
+    return OCT_OK;
+}
+
+/* How many of the next parts fit into one piece of every rank together; 0 if not even the first. */
+static int64_t parts_of_a_piece(const oct_comm *comm, const oct_comm_part *parts, int64_t count)
+{
+    size_t used = 0;
+    int64_t n = 0;
+    while (n < count && longest(comm, parts[n].bytes) <= comm->piece_bytes - used)
+        used += longest(comm, parts[n++].bytes);
+    return n;
+}
+
+/* Gathers parts that fit into one piece together. */
+static oct_status gather_packed(oct_comm *comm, const oct_comm_part *parts, int64_t count,
+                                oct_err *err)
+{
+    size_t packed = 0;
+    memset(comm->recv_bytes, 0, (size_t)comm->size * sizeof *comm->recv_bytes);
+    for (int64_t i = 0; i < count; i++) {
+        const size_t own = parts[i].bytes[comm->rank];
+        if (own > 0)
+            memcpy(comm->pack + packed, parts[i].send, own);
+        packed += own;
+        for (int r = 0; r < comm->size; r++)
+            comm->recv_bytes[r] += parts[i].bytes[r];
+    }
+    for (int r = 0; r < comm->size; r++) {
+        comm->send[r] = comm->pack;
+        comm->send_bytes[r] = packed;
+    }
+    OCT_TRY(exchange(comm, true, err));
+    comm->from[comm->rank] = comm->pack;
+    for (int r = 0; r < comm->size; r++) {
+        const unsigned char *from = comm->from[r];
+        for (int64_t i = 0; i < count; i++) {
+            unsigned char *to = parts[i].recv;
+            for (int before = 0; before < r; before++)
+                to += parts[i].bytes[before];
+            if (parts[i].bytes[r] > 0)
+                memcpy(to, from, parts[i].bytes[r]);
+            from += parts[i].bytes[r];
+        }
+    }
+    return OCT_OK;
+}
+
+oct_status oct_comm_all_gather_many(oct_comm *comm, const oct_comm_part *parts, int64_t count,
+                                    oct_err *err)
+{
+    for (int64_t i = 0; i < count;) {
+        const int64_t together = comm->transport ? parts_of_a_piece(comm, parts + i, count - i) : 0;
+        if (together > 1)
+            OCT_TRY(gather_packed(comm, parts + i, together, err));
+        else
+            OCT_TRY(oct_comm_all_gather(comm, parts[i].send, parts[i].bytes, parts[i].recv, err));
+        i += together > 1 ? together : 1;
+    }
     return OCT_OK;
 }
 

@@ -105,6 +105,17 @@ void oct_comm_leave(oct_comm *comm, oct_err *err);
 oct_status oct_comm_all_gather(oct_comm *comm, const void *send, const size_t *bytes, void *recv,
                                oct_err *err) OCT_MUST_CHECK;
 
+/* One tensor of an all_gather_many, as the arguments of oct_comm_all_gather. */
+typedef struct oct_comm_part {
+    const void *send;
+    const size_t *bytes;
+    void *recv;
+} oct_comm_part;
+
+/* Gathers several tensors: what is small travels together. Collective. */
+oct_status oct_comm_all_gather_many(oct_comm *comm, const oct_comm_part *parts, int64_t count,
+                                    oct_err *err) OCT_MUST_CHECK;
+
 /* data[0..bytes) of rank root, on all. Collective. */
 oct_status oct_comm_broadcast(oct_comm *comm, int root, void *data, size_t bytes,
                               oct_err *err) OCT_MUST_CHECK;

@@ -323,7 +323,8 @@ oct_status oct_ranks_create(const oct_ranks_plan *plan, oct_comm **out, oct_err 
     OCT_TRY(oct_comm_allocate(plan->size, &comm, err));
     ranks *t = calloc(1, sizeof *t);
     peer *peers = calloc((size_t)plan->size, sizeof *peers);
-    if (!t || !peers) {
+    comm->pack = malloc(plan->piece_bytes);
+    if (!t || !peers || !comm->pack) {
         free(t);
         free(peers);
         oct_comm_free(comm);

@@ -46,6 +46,7 @@ struct oct_comm {
     size_t *send_bytes, *recv_bytes;
     const void **from;
     unsigned char *record; /* [size] agreement records and other small words */
+    unsigned char *pack; /* [piece_bytes] small tensors on their way together; NULL for one rank */
 };
 
 enum { OCT_COMM_SMALL_BYTES = 128 }; /* of `record`, per rank */

@@ -102,6 +102,7 @@ typedef struct oct_config {
         bool comm_fusion;
         bool fallback_to_unsharded;
         const char *shard; /* tile | even */
+        bool prefetch;
         bool narrow_backward_gather;
     } fsdp;
     struct {

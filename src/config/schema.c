@@ -356,12 +356,18 @@ static const oct_key config_keys[] = {
      .fallback = "tile",
      .words = {"tile", "even"},
      .help = "whole 64-row tiles, or equal shards"},
+    {.path = "fsdp_config.prefetch",
+     .type = OCT_KEY_BOOL,
+     .offset = AT(fsdp.prefetch),
+     .fallback = "false",
+     .help = "gathers the next unit before this one computes: memory of one more unit; one rank "
+             "gathers nothing"},
     {.path = "fsdp_config.narrow_backward_gather",
      .type = OCT_KEY_BOOL,
      .offset = AT(fsdp.narrow_backward_gather),
      .fallback = "false",
-     .help = "gathers in the backward pass only the orientation that it reads; one rank gathers "
-             "nothing"},
+     .help = "gathers in the backward pass only the orientation that it reads, unless it recomputes "
+             "the forward pass; one rank gathers nothing"},
 
     {.path = "gradient_checkpointing.activation_checkpoint",
      .type = OCT_KEY_WORD_BOOL,

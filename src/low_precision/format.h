@@ -24,6 +24,7 @@ typedef struct oct_quantize_want {
 typedef struct oct_physical_tensor {
     const char *name; /* "row_data", "row_scale", ... */
     oct_tensor tensor;
+    bool replicated; /* the same on every rank, whatever rows it owns: one scale for all */
 } oct_physical_tensor;
 
 enum { OCT_WEIGHT_MAX_TENSORS = 4 };
@@ -61,6 +62,9 @@ struct oct_low_precision_format {
     /* Rewrites the storage from the FP32 master; weight->amax is already set. */
     oct_status (*refresh)(const oct_exec *exec, struct oct_weight_storage *weight,
                           const oct_tensor *master, oct_err *err);
+    /* Which of the tensors other ranks need for fprop, for dgrad or for both; ascending. Returns
+     * how many. */
+    int (*gather)(bool fprop, bool dgrad, int *which);
     /* The operand of one orientation: pointers only. */
     void (*select)(const struct oct_weight_storage *weight, oct_orientation orientation,
                    oct_operand *out);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "low_precision/quantizer.h"
 
 int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const int64_t *shape)
@@ -44,6 +45,7 @@ static oct_status fill(oct_arena *arena, const oct_low_precision_policy *policy,
         .ndim = param->ndim,
     };
     memcpy(weight->shape, param->shape, sizeof weight->shape);
+    weight->shape[0] = param->rows;
     weight->tensor_count =
         policy->format->weight_tensors(weight->ndim, weight->shape, weight->tensors);
     for (int i = 0; i < weight->tensor_count; i++) {
@@ -79,13 +81,48 @@ oct_status oct_weight_create(oct_arena *arena, const oct_low_precision_policy *p
     return OCT_OK;
 }
 
+static void drop_panels(oct_weight_storage *weight)
+{
+    weight->panels[OCT_ORIENTATION_ROW] = NULL;
+    weight->panels[OCT_ORIENTATION_COL] = NULL;
+}
+
 void oct_weight_release(oct_weight_storage *weight)
 {
     if (!weight)
         return;
     oct_arena_release(&weight->panel_arena);
-    weight->panels[OCT_ORIENTATION_ROW] = NULL;
-    weight->panels[OCT_ORIENTATION_COL] = NULL;
+    drop_panels(weight);
+}
+
+oct_status oct_weight_create_gathered(oct_arena *arena, const oct_weight_storage *shard,
+                                      int64_t rows, oct_weight_storage **weight, oct_err *err)
+{
+    void *memory = NULL;
+    OCT_TRY(oct_arena_zalloc(arena, sizeof **weight, &memory, err));
+    oct_weight_storage *whole = memory;
+    *whole = (oct_weight_storage){
+        .fqn = shard->fqn,
+        .format = shard->format,
+        .recipe = shard->recipe,
+        .logical_dtype = shard->logical_dtype,
+        .requires_grad = shard->requires_grad,
+        .ndim = shard->ndim,
+        .amax = shard->ndim == 2 ? shard->amax : NULL, /* of a stack, every rank knows its own */
+    };
+    memcpy(whole->shape, shard->shape, sizeof whole->shape);
+    whole->shape[0] = rows;
+    *weight = whole;
+    oct_weight_reopen(whole, NULL);
+    return OCT_OK;
+}
+
+void oct_weight_reopen(oct_weight_storage *gathered, oct_arena *window)
+{
+    gathered->tensor_count =
+        gathered->format->weight_tensors(gathered->ndim, gathered->shape, gathered->tensors);
+    gathered->window = window;
+    drop_panels(gathered);
 }
 
 /* --- refresh --------------------------------------------------------------------------------- */
@@ -113,7 +150,10 @@ oct_status oct_weight_local_amax(const oct_exec *exec, const oct_weight_storage 
     if (count == 0)
         return OCT_FAIL(err, OCT_E_API, "cannot take the amax of '%s': %s has block scales",
                         weight->fqn, weight->format->name);
-    OCT_TRY(weight->format->weight_amax(exec, weight, &tensor, amax, err));
+    if (oct_tensor_numel(&tensor) == 0) /* a shard without rows has nothing to say */
+        memset(amax, 0, (size_t)count * sizeof *amax);
+    else
+        OCT_TRY(weight->format->weight_amax(exec, weight, &tensor, amax, err));
     for (int64_t i = 0; i < count; i++)
         if (isnan(amax[i]))
             amax[i] = INFINITY;
@@ -158,8 +198,7 @@ oct_status oct_weight_refresh(const oct_exec *exec, oct_trace *trace, oct_weight
         status = weight->format->refresh(exec, weight, &tensor, err);
     if (status != OCT_OK)
         return OCT_WRAP(err, status, "refreshing '%s' to %s", weight->fqn, weight->format->name);
-    weight->panels[OCT_ORIENTATION_ROW] = NULL;
-    weight->panels[OCT_ORIENTATION_COL] = NULL;
+    drop_panels(weight);
     oct_arena_reset(&weight->panel_arena);
     weight->refresh_count++;
     trace_refresh(trace, weight);
@@ -205,20 +244,47 @@ oct_status oct_weight_select(const oct_weight_storage *weight, oct_orientation o
         .panels = weight->panels[orientation],
     };
     weight->format->select(weight, orientation, out);
+    if (!out->data.data)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot read '%s': its %s orientation was not gathered, it is required",
+                        weight->fqn, oct_orientation_name(orientation));
     return OCT_OK;
+}
+
+int64_t oct_weight_panel_bytes(int ndim, const int64_t *shape)
+{
+    const int64_t count = ndim == 3 ? shape[0] : 1;
+    const int64_t n = shape[ndim - 2], k = shape[ndim - 1];
+    const int64_t bound = oct_max_i64(oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT),
+                                      oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
+    return count * (bound + (int64_t)sizeof(oct_panels *) + OCT_ARENA_ALIGN) +
+           OCT_ARENA_FIXED_BYTES;
 }
 
 /* Room for the panels of both orientations, so that no later refresh asks the heap again. */
 static oct_status reserve_panels(oct_weight_storage *weight, oct_err *err)
 {
-    const int64_t count = stack_count(weight);
-    const int64_t n = weight->shape[weight->ndim - 2], k = weight->shape[weight->ndim - 1];
-    const int64_t each = oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT) +
-                         oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT) +
-                         2 * ((int64_t)sizeof(oct_panels *) + OCT_ARENA_ALIGN);
     void *room = NULL;
-    OCT_TRY(oct_arena_array(&weight->panel_arena, count, (size_t)each, &room, err));
+    OCT_TRY(oct_arena_array(&weight->panel_arena, 2,
+                            (size_t)oct_weight_panel_bytes(weight->ndim, weight->shape), &room,
+                            err));
     oct_arena_reset(&weight->panel_arena);
+    return OCT_OK;
+}
+
+/* Where the panels of one orientation go. Those of a gathered weight get a room of fixed size in
+ * its window: how much they fill of it depends on the values. */
+static oct_status panel_arena_of(oct_weight_storage *weight, oct_orientation orientation,
+                                 oct_arena **arena, oct_err *err)
+{
+    *arena = &weight->panel_arena;
+    if (!weight->window)
+        return weight->panel_arena.first ? OCT_OK : reserve_panels(weight, err);
+    const size_t bytes = (size_t)oct_weight_panel_bytes(weight->ndim, weight->shape);
+    void *room = NULL;
+    OCT_TRY(oct_arena_alloc(weight->window, bytes, &room, err));
+    *arena = &weight->panel_room[orientation];
+    oct_arena_init_fixed(*arena, "panels of a gathered weight", room, bytes);
     return OCT_OK;
 }
 
@@ -229,9 +295,8 @@ oct_status oct_weight_pack(const oct_exec *exec, oct_weight_storage *weight,
         return OCT_OK;
     oct_operand operand;
     OCT_TRY(oct_weight_select(weight, orientation, &operand, err));
-    oct_arena *arena = &weight->panel_arena;
-    if (!arena->first)
-        OCT_TRY(reserve_panels(weight, err));
+    oct_arena *arena = NULL;
+    OCT_TRY(panel_arena_of(weight, orientation, &arena, err));
     const int64_t count = stack_count(weight);
     void *memory = NULL;
     OCT_TRY(oct_arena_array(arena, count, sizeof(oct_panels *), &memory, err));

@@ -26,9 +26,13 @@ struct oct_weight_storage {
     oct_physical_tensor tensors[OCT_WEIGHT_MAX_TENSORS];
     float *amax; /* [scale count] of the last refresh; NULL without FP32 scales */
     int64_t refresh_count;
-    /* Panels of each orientation for the right side, made on first use after a refresh. */
+    /* Panels of each orientation for the right side, made on first use after a refresh or a
+     * gather. */
     oct_arena panel_arena;
     const oct_panels **panels[2];
+    /* Of a gathered weight: where its panels live, as long as it does; NULL for any other. */
+    oct_arena *window;
+    oct_arena panel_room[2];
 };
 
 /* Bytes of physical storage of a weight of this shape. */
@@ -38,12 +42,25 @@ int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const
 int64_t oct_weight_fprop_bytes(const oct_low_precision_format *format, int ndim,
                                const int64_t *shape);
 
-/* Makes the storage of `param` in `arena` (not yet readable: refresh it). The panels have heap
- * memory of their own: oct_weight_release. logical_dtype: the activation dtype. */
+/* Room for the packed panels of one orientation. */
+int64_t oct_weight_panel_bytes(int ndim, const int64_t *shape);
+
+/* Makes the storage of the rows of `param` that this rank owns in `arena` (not yet readable:
+ * refresh it). The panels have heap memory of their own: oct_weight_release. logical_dtype: the
+ * activation dtype. */
 oct_status oct_weight_create(oct_arena *arena, const oct_low_precision_policy *policy,
                              const oct_param *param, oct_dtype logical_dtype,
                              oct_weight_storage **weight, oct_err *err) OCT_MUST_CHECK;
 void oct_weight_release(oct_weight_storage *weight);
+
+/* A storage without tensors for the whole weight of `rows` rows of which `shard` is a part: a
+ * gather gives it tensors, for as long as its unit is open. */
+oct_status oct_weight_create_gathered(oct_arena *arena, const oct_weight_storage *shard,
+                                      int64_t rows, oct_weight_storage **weight,
+                                      oct_err *err) OCT_MUST_CHECK;
+
+/* Drops what was gathered before: no tensors, no panels. `window` is where new panels may live. */
+void oct_weight_reopen(oct_weight_storage *gathered, oct_arena *window);
 
 /* How many amax values ranks must agree on before a refresh: 1 for a dense HiF8 weight, else 0
  * (block scales; expert scales, whose experts are never split). */
@@ -70,7 +87,7 @@ oct_status oct_weight_expert_groups(const oct_weight_storage *weight, oct_arena 
                                     oct_groups *groups, oct_err *err) OCT_MUST_CHECK;
 
 /* The operand of one orientation: pointers into the storage, nothing is copied or requantized.
- * Errors: OCT_E_API if the weight was never refreshed. */
+ * Errors: OCT_E_API if the weight was never refreshed or this orientation was not gathered. */
 oct_status oct_weight_select(const oct_weight_storage *weight, oct_orientation orientation,
                              oct_operand *out, oct_err *err) OCT_MUST_CHECK;
 

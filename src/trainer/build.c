@@ -1,5 +1,6 @@
 #include "trainer/build.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -169,7 +170,64 @@ static oct_status stage_replace(oct_build *build, oct_err *err)
 static oct_status stage_finalize(oct_build *build, oct_err *err)
 {
     return oct_quantized_weights_finalize(&build->weights, build->plan, &build->policy,
-                                          build->act_dtype, &build->exec, &build->trace, err);
+                                          build->act_dtype, &build->exec, build->comm,
+                                          &build->trace, err);
+}
+
+/* "model.embed_tokens", "model.layers.3", "lm_head". */
+static oct_status unit_name(oct_build *build, int64_t unit, const char **name, oct_err *err)
+{
+    enum { NAME_BYTES = 40 };
+    void *memory = NULL;
+    OCT_TRY(oct_arena_alloc(&build->persist, NAME_BYTES, &memory, err));
+    const int64_t layers = build->hf.num_hidden_layers;
+    if (unit == 0 || unit > layers)
+        (void)snprintf(memory, NAME_BYTES, "%s", unit == 0 ? "model.embed_tokens" : "lm_head");
+    else
+        (void)snprintf(memory, NAME_BYTES, "model.layers.%lld", (long long)unit - 1);
+    *name = memory;
+    return OCT_OK;
+}
+
+static oct_status describe_units(oct_build *build, oct_fsdp_unit **units, oct_err *err)
+{
+    const bool tied = build->hf.tie_word_embeddings;
+    const int64_t count = oct_dsv3_unit_count(build->model);
+    void *memory = NULL;
+    OCT_TRY(oct_arena_array(&build->persist, count, sizeof **units, &memory, err));
+    *units = memory;
+    for (int64_t u = 0; u < count; u++) {
+        oct_fsdp_unit *unit = &(*units)[u];
+        *unit = (oct_fsdp_unit){.backward_reads = u > 0 || tied,
+                                .is_last = u == count - 1 || (u == 0 && tied)};
+        OCT_TRY(unit_name(build, u, &unit->name, err));
+        oct_dsv3_unit_params(build->model, u, &unit->first, &unit->count);
+    }
+    return OCT_OK;
+}
+
+static oct_status stage_shard(oct_build *build, oct_err *err)
+{
+    if (oct_build_ranks(build) == 1)
+        return OCT_OK;
+    oct_fsdp_unit *units = NULL;
+    OCT_TRY(describe_units(build, &units, err));
+    const oct_fsdp_options options = {
+        .comm = build->comm,
+        .tree = &build->tree,
+        .units = units,
+        .unit_count = oct_dsv3_unit_count(build->model),
+        .reshard_after_forward = build->config->fsdp.reshard_after_forward,
+        .prefetch = build->config->fsdp.prefetch,
+        .reduce_dtype = build->reduce_dtype,
+        .trace = &build->trace,
+        .profile = &build->profile,
+        .ledger = &build->ledger,
+    };
+    OCT_TRY(oct_fsdp_create(&options, &build->fsdp, err));
+    const oct_config *config = build->config;
+    const bool narrow = config->fsdp.narrow_backward_gather && !config->activation_checkpoint.full;
+    return oct_quantized_weights_shard(&build->weights, build->fsdp, narrow, err);
 }
 
 /* An accumulator for the owned rows of every parameter, each on its own cache lines. */
@@ -199,7 +257,8 @@ static oct_status stage_masters(oct_build *build, oct_err *err)
     const oct_adamw_config adamw = oct_adamw_config_from(build->config);
     OCT_TRY(oct_optimizer_create(&build->tree, &adamw, &build->optimizer, err));
     OCT_TRY(oct_optimizer_attach_values(build->optimizer, &build->exec, build->act_dtype, err));
-    return allocate_gradients(build, err);
+    OCT_TRY(allocate_gradients(build, err));
+    return build->fsdp ? oct_fsdp_seal(build->fsdp, err) : OCT_OK;
 }
 
 static const struct {
@@ -214,6 +273,7 @@ static const struct {
     [OCT_STAGE_MATERIALISE] = {"materialise", stage_materialise},
     [OCT_STAGE_REPLACE] = {"replace", stage_replace},
     [OCT_STAGE_FINALIZE] = {"finalize", stage_finalize},
+    [OCT_STAGE_SHARD] = {"shard", stage_shard},
     [OCT_STAGE_MASTERS] = {"masters", stage_masters},
 };
 
@@ -239,6 +299,7 @@ void oct_build_init(oct_build *build, const oct_config *config, oct_comm *comm)
 
 void oct_build_release(oct_build *build)
 {
+    oct_fsdp_destroy(build->fsdp);
     oct_quantized_weights_release(&build->weights);
     oct_optimizer_destroy(build->optimizer);
     release_gradients(build);
@@ -274,14 +335,22 @@ oct_run oct_build_run(oct_build *build, bool training)
         .step = &build->step,
         .trace = &build->trace,
         .profile = &build->profile,
+        .hooks = build->fsdp ? oct_fsdp_hooks(build->fsdp) : NULL,
         .act_dtype = build->act_dtype,
         .reduce_dtype = build->reduce_dtype,
         .training = training,
     };
 }
 
+oct_status oct_build_finish_gradients(oct_build *build, oct_err *err)
+{
+    return build->fsdp ? oct_fsdp_finish_gradients(build->fsdp, err) : OCT_OK;
+}
+
 void oct_build_settle(oct_build *build)
 {
+    if (build->fsdp)
+        oct_fsdp_settle(build->fsdp);
     oct_arena_reset(&build->step);
     oct_arena_reset(&build->scratch);
 }

@@ -8,6 +8,7 @@
 #include "base/trace.h"
 #include "comm/comm.h"
 #include "config/config.h"
+#include "fsdp/fsdp.h"
 #include "fsdp/shard.h"
 #include "kernels/exec.h"
 #include "lifecycle/quantized_weights.h"
@@ -26,6 +27,7 @@ typedef enum oct_stage {
     OCT_STAGE_MATERIALISE, /* FP32 initial values of these rows */
     OCT_STAGE_REPLACE,     /* install the replacements */
     OCT_STAGE_FINALIZE,    /* quantize the replaced weights */
+    OCT_STAGE_SHARD,       /* several ranks: units, and how each 8-bit weight is gathered */
     OCT_STAGE_MASTERS,     /* FP32 masters, moments, compute copies, gradient accumulators */
     OCT_STAGE_COUNT
 } oct_stage;
@@ -52,6 +54,7 @@ typedef struct oct_build {
     oct_dsv3 *model;
     oct_plan *plan;
     oct_quantized_weights weights;
+    oct_fsdp *fsdp; /* NULL: one rank */
     oct_optimizer *optimizer;
     oct_dtype act_dtype, reduce_dtype;
 } oct_build;
@@ -81,8 +84,12 @@ oct_status oct_build_shard_decide(const oct_build *build, const oct_sharding *sh
 /* What a pass runs with. */
 oct_run oct_build_run(oct_build *build, bool training);
 
-/* Empties the arenas of a pass, when nothing in them is alive. One that grew in several blocks is
- * one block from then on. */
+/* Several ranks: after the last micro-batch of a step, before its gradients are read. Collective.
+ */
+oct_status oct_build_finish_gradients(oct_build *build, oct_err *err) OCT_MUST_CHECK;
+
+/* Releases gathered weights and empties the arenas of a pass, when nothing in them is alive. One
+ * that grew in several blocks is one block from then on. Not collective. */
 void oct_build_settle(oct_build *build);
 
 /* Settles and makes both arenas as large as passes over `tokens` tokens can ever need, judged by

@@ -117,8 +117,7 @@ FAULTS = [
           "return OCT_ORIENTATION_ROW;",
           "test_quantized_weight|test_low_precision_linear|test_golden_linear"),
     Fault("refresh-keeps-panels", "src/low_precision/weight.c",
-          "    weight->panels[OCT_ORIENTATION_ROW] = NULL;\n"
-          "    weight->panels[OCT_ORIENTATION_COL] = NULL;\n"
+          "    drop_panels(weight);\n"
           "    oct_arena_reset(&weight->panel_arena);\n    weight->refresh_count++;",
           "    weight->refresh_count++;", "test_quantized_weight|test_update"),
     Fault("refresh-skipped", "src/trainer/train.c",

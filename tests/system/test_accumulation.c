@@ -56,7 +56,7 @@ static void copy_refresh_counts(record *r, oct_build *build)
     gradients *all = r->arg;
     all->weights = build->weights.count;
     for (int64_t w = 0; w < all->weights; w++)
-        all->refresh_counts[w] = build->weights.params[w]->storage->refresh_count;
+        all->refresh_counts[w] = build->weights.shards[w]->refresh_count;
 }
 
 static record *run_with(const char *dir, int format, const char *const *words, gradients *all)

@@ -117,6 +117,7 @@ static inline oct_weight_storage *weight_of(bench *b, const oct_low_precision_po
     assert_non_null(param);
     memcpy(name, fqn, strlen(fqn) + 1);
     *param = (oct_param){.fqn = name, .ndim = ndim, .requires_grad = true};
+    param->rows = shape[0];
     memcpy(param->shape, shape, (size_t)ndim * sizeof *shape);
     oct_weight_storage *weight = NULL;
     assert_ok(b, oct_weight_create(&b->persist, policy, param, OCT_DTYPE_F32, &weight, &b->err));

@@ -136,7 +136,7 @@ static void refresh__every_weight__once(void **state)
         assert_int_equal(refreshed, format ? 16 : 0);
         assert_true(hash_storage(&build) == before); /* same masters, same bytes */
         for (int64_t w = 0; w < build.weights.count; w++)
-            assert_int_equal(build.weights.params[w]->storage->refresh_count, 2);
+            assert_int_equal(build.weights.shards[w]->refresh_count, 2);
         assert_true(oct_quantized_weights_bytes(&build.weights) > 0 || format == 0);
         oct_build_release(&build);
         oct_arena_release(&arena);

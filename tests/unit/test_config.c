@@ -125,7 +125,7 @@ static void config_load__base_alone__defaults_of_the_reference(void **state)
     assert_int_equal(config.fsdp.dp_shard_size, -1);
     assert_true(config.fsdp.reshard_after_forward);
     assert_false(config.fsdp.comm_fusion || config.fsdp.fallback_to_unsharded ||
-                 config.fsdp.narrow_backward_gather);
+                 config.fsdp.narrow_backward_gather || config.fsdp.prefetch);
     assert_string_equal(config.fsdp.shard, "tile");
     assert_false(config.activation_checkpoint.full);
     assert_int_equal(config.checkpoint.keep_latest_k, 3);

@@ -61,8 +61,9 @@ static int weight_tensors(int ndim, const int64_t *shape, oct_physical_tensor *t
     for (int d = 0; d < ndim; d++)
         as_stored.data.shape[d] = shape[d];
     tensors[0] = (oct_physical_tensor){.name = "data", .tensor = as_stored.data};
-    tensors[1] =
-        (oct_physical_tensor){.name = "scale", .tensor = oct_hif8_scale_layout(&as_stored)};
+    tensors[1] = (oct_physical_tensor){.name = "scale",
+                                       .tensor = oct_hif8_scale_layout(&as_stored),
+                                       .replicated = ndim == 2};
     return 2;
 }
 
@@ -121,6 +122,16 @@ static void select(const oct_weight_storage *weight, oct_orientation orientation
     out->amax = weight->amax;
 }
 
+/* Both orientations read the same bytes. */
+static int gather(bool fprop, bool dgrad, int *which)
+{
+    (void)fprop;
+    (void)dgrad;
+    which[0] = 0;
+    which[1] = 1;
+    return 2;
+}
+
 /* --- tables ---------------------------------------------------------------------------------- */
 
 /* Any row of a dense weight; a cut of dim 0 of stacked experts is between experts by itself. */
@@ -161,6 +172,7 @@ const oct_low_precision_format oct_hif8_format = {
     .weight_scales = weight_scales,
     .weight_amax = weight_amax,
     .refresh = refresh,
+    .gather = gather,
     .select = select,
     .scale_layout = oct_hif8_scale_layout,
     .matrix = oct_hif8_matrix,

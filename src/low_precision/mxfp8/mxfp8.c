@@ -129,6 +129,16 @@ static void select(const oct_weight_storage *weight, oct_orientation orientation
     out->scales = weight->tensors[axis + 1].tensor;
 }
 
+/* fprop contracts along the last stored axis in both storages. */
+static int gather(bool fprop, bool dgrad, int *which)
+{
+    int count = 0;
+    for (int i = 0; i < OCT_WEIGHT_MAX_TENSORS; i++)
+        if (i < ALONG_ROWS ? fprop : dgrad)
+            which[count++] = i;
+    return count;
+}
+
 /* --- tables ---------------------------------------------------------------------------------- */
 
 static bool shard_rows_legal(int ndim, const int64_t *shape, int64_t rows)
@@ -168,6 +178,7 @@ const oct_low_precision_format oct_mxfp8_format = {
     .weight_tensors = weight_tensors,
     .weight_scales = weight_scales,
     .refresh = refresh,
+    .gather = gather,
     .select = select,
     .scale_layout = oct_mxfp8_scale_layout,
     .matrix = oct_mxfp8_matrix,

@@ -1,0 +1,709 @@
+#include "fsdp/fsdp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+
+enum { PHASES = 2, NO_WINDOW = -1 };
+
+/* How one physical tensor of a parameter travels in one phase. */
+typedef struct flow {
+    oct_tensor shard;    /* this rank's part: dtype and shape, no data */
+    const size_t *bytes; /* of each rank's part */
+    size_t total_bytes;
+    int64_t total_rows; /* of dim 0, all parts together */
+} flow;
+
+typedef struct traffic {
+    int count;
+    flow flows[OCT_FSDP_MAX_TENSORS];
+} traffic;
+
+typedef struct fsdp_param {
+    oct_param *param;
+    const oct_fsdp_extension *extension; /* NULL: one plain tensor */
+    void *self;
+    oct_tensor shard;            /* plain: this rank's rows */
+    oct_weight_storage *logical; /* extended: what post made */
+    traffic traffic[PHASES];
+    const int64_t *counts; /* elements of the gradient that each rank folds */
+    int64_t own_begin;     /* replicated: first of them in the whole gradient */
+    /* The gather in progress. */
+    oct_fsdp_tensors outputs;
+    oct_fsdp_metadata metadata;
+} fsdp_param;
+
+typedef struct fsdp_unit {
+    oct_fsdp_unit given;
+    int window;
+    bool is_gathered;
+    bool has_all; /* what the backward pass needs, too */
+} fsdp_unit;
+
+/* Memory of the unit that is gathered into it. */
+typedef struct window {
+    oct_arena tensors, panels;
+    int64_t unit; /* NO_WINDOW: free */
+} window;
+
+struct oct_fsdp {
+    oct_fsdp_options options;
+    oct_arena memory;
+    fsdp_param *params; /* in tree order */
+    int64_t param_count;
+    fsdp_unit *units;
+    window *windows;
+    int64_t window_count;
+    oct_comm_part *parts; /* of the unit with most tensors */
+    oct_unit_hooks hooks;
+    void *staging; /* one gradient of a whole parameter in reduce_dtype */
+    const oct_param *open;
+    bool is_sealed;
+};
+
+const char *oct_fsdp_phase_name(oct_fsdp_phase phase)
+{
+    return phase == OCT_FSDP_FORWARD ? "forward" : "backward";
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static oct_status new_array(oct_fsdp *fsdp, int64_t count, size_t size, void *out, oct_err *err)
+{
+    void *memory = NULL;
+    OCT_TRY(oct_arena_array(&fsdp->memory, count, size, &memory, err));
+    memset(memory, 0, (size_t)count * size);
+    memcpy(out, &memory, sizeof memory);
+    return OCT_OK;
+}
+
+/* A unit that stays gathered has a window of its own; the others take turns. */
+static void assign_windows(oct_fsdp *fsdp)
+{
+    const bool reshards = fsdp->options.reshard_after_forward;
+    const int turns = fsdp->options.prefetch ? 2 : 1;
+    int next = reshards ? turns : 0;
+    for (int64_t u = 0; u < fsdp->options.unit_count; u++) {
+        fsdp_unit *unit = &fsdp->units[u];
+        unit->window = reshards && !unit->given.is_last ? (int)(u % turns) : next++;
+    }
+    fsdp->window_count = next;
+}
+
+static oct_status on_unit(void *arg, int64_t unit, oct_unit_event event, oct_err *err);
+static oct_status open_grad(void *arg, const oct_param *param, oct_gemm_out *out, oct_err *err);
+static oct_status close_grad(void *arg, const oct_param *param, oct_err *err);
+
+static oct_status fill(oct_fsdp *fsdp, oct_err *err)
+{
+    const oct_fsdp_options *options = &fsdp->options;
+    int64_t most = 0;
+    fsdp->param_count = options->tree->param_count;
+    OCT_TRY(new_array(fsdp, fsdp->param_count, sizeof *fsdp->params, &fsdp->params, err));
+    OCT_TRY(new_array(fsdp, options->unit_count, sizeof *fsdp->units, &fsdp->units, err));
+    for (int64_t p = 0; p < fsdp->param_count; p++)
+        fsdp->params[p].param = options->tree->params[p];
+    for (int64_t u = 0; u < options->unit_count; u++) {
+        fsdp->units[u].given = options->units[u];
+        most = oct_max_i64(most, options->units[u].count);
+    }
+    assign_windows(fsdp);
+    OCT_TRY(new_array(fsdp, fsdp->window_count, sizeof *fsdp->windows, &fsdp->windows, err));
+    for (int64_t w = 0; w < fsdp->window_count; w++) {
+        fsdp->windows[w].unit = NO_WINDOW;
+        oct_arena_init(&fsdp->windows[w].tensors, "gathered weights");
+        oct_arena_init(&fsdp->windows[w].panels, "panels of gathered weights");
+        oct_arena_attach(&fsdp->windows[w].tensors, options->ledger, OCT_LEDGER_UNSHARDED);
+        oct_arena_attach(&fsdp->windows[w].panels, options->ledger, OCT_LEDGER_PANELS);
+    }
+    return new_array(fsdp, most * OCT_FSDP_MAX_TENSORS, sizeof *fsdp->parts, &fsdp->parts, err);
+}
+
+oct_status oct_fsdp_create(const oct_fsdp_options *options, oct_fsdp **out, oct_err *err)
+{
+    oct_fsdp *fsdp = calloc(1, sizeof *fsdp);
+    if (!fsdp)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot set up sharding: out of memory");
+    fsdp->options = *options;
+    fsdp->hooks = (oct_unit_hooks){
+        .on_unit = on_unit, .open_grad = open_grad, .close_grad = close_grad, .arg = fsdp};
+    oct_arena_init(&fsdp->memory, "sharding");
+    const oct_status status = fill(fsdp, err);
+    fsdp->options.units = NULL; /* the caller's; copied */
+    if (status == OCT_OK)
+        *out = fsdp;
+    else
+        oct_fsdp_destroy(fsdp);
+    return status;
+}
+
+void oct_fsdp_destroy(oct_fsdp *fsdp)
+{
+    if (!fsdp)
+        return;
+    oct_fsdp_settle(fsdp);
+    for (int64_t w = 0; w < fsdp->window_count && fsdp->windows; w++) {
+        oct_arena_release(&fsdp->windows[w].tensors);
+        oct_arena_release(&fsdp->windows[w].panels);
+    }
+    oct_ledger_free(fsdp->options.ledger, fsdp->staging);
+    oct_arena_release(&fsdp->memory);
+    free(fsdp);
+}
+
+static fsdp_param *find(const oct_fsdp *fsdp, const oct_param *param)
+{
+    for (int64_t p = 0; p < fsdp->param_count; p++)
+        if (fsdp->params[p].param == param)
+            return &fsdp->params[p];
+    return NULL;
+}
+
+oct_status oct_fsdp_extend(oct_fsdp *fsdp, oct_param *param, const oct_fsdp_extension *extension,
+                           void *self, oct_err *err)
+{
+    fsdp_param *p = find(fsdp, param);
+    if (!extension->pre_all_gather || !extension->post_all_gather)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot shard '%s': its extension has no %s, pre_all_gather and "
+                        "post_all_gather are required",
+                        param->fqn,
+                        extension->pre_all_gather ? "post_all_gather" : "pre_all_gather");
+    if (!p || param->replicated || p->extension || fsdp->is_sealed)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot extend the sharding of '%s': it is %s, a sharded parameter without "
+                        "extension is required before the shards are taken over",
+                        param->fqn,
+                        !p                  ? "unknown"
+                        : param->replicated ? "replicated"
+                        : p->extension      ? "extended already"
+                                            : "taken over already");
+    p->extension = extension;
+    p->self = self;
+    return OCT_OK;
+}
+
+/* --- what travels ---------------------------------------------------------------------------- */
+
+static bool reshards(const oct_fsdp *fsdp, const fsdp_unit *unit)
+{
+    return fsdp->options.reshard_after_forward && !unit->given.is_last;
+}
+
+/* The physical tensors of this rank's shard for one phase. */
+static oct_status collect(const oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit,
+                          oct_fsdp_phase phase, oct_fsdp_tensors *out, oct_err *err)
+{
+    *out = (oct_fsdp_tensors){0};
+    p->metadata.bytes = 0;
+    if (!p->extension) {
+        *out = (oct_fsdp_tensors){.count = 1, .names = {"value"}, .tensors = {p->shard}};
+        return OCT_OK;
+    }
+    const oct_fsdp_context context = {
+        .phase = phase, .reshard_after_forward = reshards(fsdp, unit), .param_fqn = p->param->fqn};
+    OCT_TRY(p->extension->pre_all_gather(p->self, &context, out, &p->metadata, err));
+    if (out->count < 1 || out->count > OCT_FSDP_MAX_TENSORS)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot gather '%s': its extension gave %d tensors, 1 to %d are required",
+                        p->param->fqn, out->count, OCT_FSDP_MAX_TENSORS);
+    for (int i = 0; i < out->count; i++)
+        if (out->tensors[i].ndim < 1)
+            return OCT_FAIL(err, OCT_E_SHAPE,
+                            "cannot gather '%s': its tensor '%s' has %d dimensions, at least 1 is "
+                            "required",
+                            p->param->fqn, out->names[i], out->tensors[i].ndim);
+    return OCT_OK;
+}
+
+/* What ranks compare of one parameter in one phase. */
+typedef struct record {
+    int64_t row_begin, rows;
+    int32_t is_replicated, count;
+    struct {
+        uint64_t name; /* FNV-1a */
+        int32_t dtype, ndim;
+        int64_t shape[OCT_MAX_NDIM];
+    } tensors[OCT_FSDP_MAX_TENSORS];
+} record;
+
+static uint64_t hash_name(const char *name)
+{
+    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a, 64 bits */
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+        hash = (hash ^ *c) * 0x100000001B3u;
+    return hash;
+}
+
+static oct_status make_record(const oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit,
+                              oct_fsdp_phase phase, record *out, oct_err *err)
+{
+    oct_fsdp_tensors tensors;
+    *out = (record){.row_begin = p->param->row_begin,
+                    .rows = p->param->rows,
+                    .is_replicated = p->param->replicated};
+    if (p->param->replicated)
+        return OCT_OK;
+    OCT_TRY(collect(fsdp, p, unit, phase, &tensors, err));
+    out->count = tensors.count;
+    p->traffic[phase].count = tensors.count;
+    for (int i = 0; i < tensors.count; i++) {
+        const oct_tensor *tensor = &tensors.tensors[i];
+        p->traffic[phase].flows[i].shard = *tensor;
+        out->tensors[i].name = hash_name(tensors.names[i]);
+        out->tensors[i].dtype = (int32_t)tensor->dtype;
+        out->tensors[i].ndim = tensor->ndim;
+        memcpy(out->tensors[i].shape, tensor->shape,
+               (size_t)tensor->ndim * sizeof tensor->shape[0]);
+    }
+    return OCT_OK;
+}
+
+/* Why two ranks' tensors cannot be one after another along dim 0; NULL if they can. */
+static const char *tensor_difference(const record *a, const record *b, int i)
+{
+    if (a->tensors[i].name != b->tensors[i].name)
+        return "name";
+    if (a->tensors[i].dtype != b->tensors[i].dtype)
+        return "dtype";
+    if (a->tensors[i].ndim != b->tensors[i].ndim)
+        return "number of dimensions";
+    for (int d = 1; d < a->tensors[i].ndim; d++)
+        if (a->tensors[i].shape[d] != b->tensors[i].shape[d])
+            return "shape";
+    return NULL;
+}
+
+/* records[r * stride] is that of rank r. */
+static oct_status compare(const oct_fsdp *fsdp, const fsdp_param *p, const record *records,
+                          int64_t stride, oct_err *err)
+{
+    const record *first = records;
+    const int64_t numel = p->param->shape[0];
+    int64_t next = 0;
+    for (int r = 0; r < oct_comm_size(fsdp->options.comm); r++) {
+        const record *other = &records[r * stride];
+        const char *what = other->is_replicated != first->is_replicated ? "replication"
+                           : other->count != first->count               ? "number of tensors"
+                                                                        : NULL;
+        int i = 0;
+        for (; !what && i < first->count; i++)
+            what = tensor_difference(first, other, i);
+        if (what)
+            return OCT_FAIL(err, OCT_E_SHAPE,
+                            "cannot gather '%s': ranks 0 and %d differ in the %s of its physical "
+                            "tensors (%d and %d of them, number %d), the same is required",
+                            p->param->fqn, r, what, first->count, other->count, i);
+        if (!first->is_replicated && other->row_begin != next)
+            return OCT_FAIL(err, OCT_E_SHAPE,
+                            "cannot gather '%s': the rows of rank %d begin at %lld, %lld is "
+                            "required",
+                            p->param->fqn, r, (long long)other->row_begin, (long long)next);
+        next += other->rows;
+    }
+    if (!first->is_replicated && next != numel)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot gather '%s': ranks own %lld rows, %lld is required", p->param->fqn,
+                        (long long)next, (long long)numel);
+    return OCT_OK;
+}
+
+static size_t bytes_of(const record *r, int i)
+{
+    oct_tensor tensor = {.dtype = (oct_dtype)r->tensors[i].dtype, .ndim = r->tensors[i].ndim};
+    memcpy(tensor.shape, r->tensors[i].shape, sizeof tensor.shape);
+    return oct_tensor_bytes(&tensor);
+}
+
+static oct_status plan_traffic(oct_fsdp *fsdp, traffic *out, const record *records, int64_t stride,
+                               oct_err *err)
+{
+    const int ranks = oct_comm_size(fsdp->options.comm);
+    for (int i = 0; i < out->count; i++) {
+        flow *f = &out->flows[i];
+        size_t *bytes = NULL;
+        OCT_TRY(new_array(fsdp, ranks, sizeof *bytes, &bytes, err));
+        f->shard.data = NULL;
+        f->total_rows = 0;
+        f->total_bytes = 0;
+        for (int r = 0; r < ranks; r++) {
+            bytes[r] = bytes_of(&records[r * stride], i);
+            f->total_bytes += bytes[r];
+            f->total_rows += records[r * stride].tensors[i].shape[0];
+        }
+        f->bytes = bytes;
+    }
+    return OCT_OK;
+}
+
+/* Who folds what of the gradient: the owners their rows; of a replicated one, each rank a part. */
+static oct_status plan_gradient(oct_fsdp *fsdp, fsdp_param *p, const record *records,
+                                int64_t stride, oct_err *err)
+{
+    const int ranks = oct_comm_size(fsdp->options.comm), rank = oct_comm_rank(fsdp->options.comm);
+    const int64_t numel = oct_param_numel(p->param), row = oct_param_row_numel(p->param);
+    int64_t *counts = NULL;
+    OCT_TRY(new_array(fsdp, ranks, sizeof *counts, &counts, err));
+    for (int r = 0; r < ranks; r++)
+        counts[r] = p->param->replicated ? numel * (r + 1) / ranks - numel * r / ranks
+                                         : records[r * stride].rows * row;
+    p->counts = counts;
+    p->own_begin = p->param->replicated ? numel * rank / ranks : 0;
+    return OCT_OK;
+}
+
+static oct_status plan_unit(oct_fsdp *fsdp, const fsdp_unit *unit, record *own, record *all,
+                            oct_err *err)
+{
+    oct_comm *comm = fsdp->options.comm;
+    const int64_t count = unit->given.count, stride = count * PHASES;
+    size_t bytes = (size_t)stride * sizeof *own;
+    oct_status status = OCT_OK;
+    fsdp_param *params = &fsdp->params[unit->given.first];
+    for (int64_t i = 0; status == OCT_OK && i < stride; i++)
+        status = make_record(fsdp, &params[i / PHASES], unit, (oct_fsdp_phase)(i % PHASES), &own[i],
+                             err);
+    OCT_TRY(oct_comm_agree(comm, status, err));
+    size_t *each = NULL;
+    OCT_TRY(new_array(fsdp, oct_comm_size(comm), sizeof *each, &each, err));
+    for (int r = 0; r < oct_comm_size(comm); r++)
+        each[r] = bytes;
+    OCT_TRY(oct_comm_all_gather(comm, own, each, all, err));
+    for (int64_t i = 0; i < stride; i++) {
+        fsdp_param *p = &params[i / PHASES];
+        OCT_TRY(compare(fsdp, p, &all[i], stride, err));
+        OCT_TRY(plan_traffic(fsdp, &p->traffic[i % PHASES], &all[i], stride, err));
+        if (i % PHASES == 0)
+            OCT_TRY(plan_gradient(fsdp, p, &all[i], stride, err));
+    }
+    return OCT_OK;
+}
+
+/* value becomes the form that products read: the whole shape, no data outside the window. */
+static oct_status take_over(oct_fsdp *fsdp, oct_err *err)
+{
+    oct_status status = OCT_OK;
+    for (int64_t i = 0; i < fsdp->param_count && status == OCT_OK; i++) {
+        fsdp_param *p = &fsdp->params[i];
+        oct_param *param = p->param;
+        if (param->replicated)
+            continue;
+        if (!p->extension && !param->value.data && param->rows > 0)
+            status = OCT_FAIL(err, OCT_E_API,
+                              "cannot shard '%s': it has neither a value nor an extension, one of "
+                              "them is required",
+                              param->fqn);
+        p->shard = param->value;
+        p->shard.shape[0] = param->rows;
+        param->value.data = NULL;
+        param->value.shape[0] = param->shape[0];
+        param->storage = NULL;
+    }
+    return status;
+}
+
+static oct_status make_staging(oct_fsdp *fsdp, oct_err *err)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < fsdp->param_count; i++)
+        most = oct_max_i64(most, oct_param_numel(fsdp->params[i].param));
+    return oct_ledger_alloc(fsdp->options.ledger, OCT_LEDGER_STAGING,
+                            (size_t)most * oct_dtype_bytes(fsdp->options.reduce_dtype),
+                            "gradient staging", &fsdp->staging, err);
+}
+
+static oct_status plan_units(oct_fsdp *fsdp, oct_err *err)
+{
+    int64_t most = 0;
+    for (int64_t u = 0; u < fsdp->options.unit_count; u++)
+        most = oct_max_i64(most, fsdp->units[u].given.count);
+    const size_t bytes = (size_t)(most * PHASES) * sizeof(record);
+    record *own = calloc(1, bytes);
+    record *all = malloc(bytes * (size_t)oct_comm_size(fsdp->options.comm));
+    oct_status status = OCT_OK;
+    if (!own || !all)
+        status =
+            OCT_FAIL(err, OCT_E_NOMEM, "cannot compare shards: %zu bytes for each rank", bytes);
+    status = oct_comm_agree(fsdp->options.comm, status, err);
+    for (int64_t u = 0; status == OCT_OK && u < fsdp->options.unit_count; u++)
+        status = plan_unit(fsdp, &fsdp->units[u], own, all, err);
+    free(own);
+    free(all);
+    return status;
+}
+
+oct_status oct_fsdp_seal(oct_fsdp *fsdp, oct_err *err)
+{
+    oct_comm_phase(fsdp->options.comm, "comparing shards", NULL);
+    oct_status status = take_over(fsdp, err);
+    if (status == OCT_OK)
+        status = make_staging(fsdp, err);
+    OCT_TRY(oct_comm_agree(fsdp->options.comm, status, err));
+    OCT_TRY(plan_units(fsdp, err));
+    fsdp->is_sealed = true;
+    return OCT_OK;
+}
+
+/* --- gather and release ---------------------------------------------------------------------- */
+
+/* A tensor that is not what the ranks compared would be put together from the wrong bytes. */
+static oct_status check_shard(const fsdp_param *p, const traffic *planned,
+                              const oct_fsdp_tensors *tensors, oct_err *err)
+{
+    if (tensors->count != planned->count)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot gather '%s': its extension gave %d tensors, %d are required as "
+                        "before",
+                        p->param->fqn, tensors->count, planned->count);
+    for (int i = 0; i < tensors->count; i++) {
+        const oct_tensor *a = &tensors->tensors[i], *b = &planned->flows[i].shard;
+        if (a->dtype != b->dtype || a->ndim != b->ndim ||
+            memcmp(a->shape, b->shape, (size_t)b->ndim * sizeof b->shape[0]) != 0)
+            return OCT_FAIL(
+                err, OCT_E_SHAPE,
+                "cannot gather '%s': tensor %d ('%s') has another dtype or shape, those "
+                "of its first gather are required",
+                p->param->fqn, i, tensors->names[i]);
+    }
+    return OCT_OK;
+}
+
+/* Gives every output its memory in the window and adds what has to travel. */
+static oct_status prepare(oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit,
+                          oct_fsdp_phase phase, int64_t *part_count, oct_err *err)
+{
+    oct_fsdp_tensors tensors;
+    const traffic *planned = &p->traffic[phase];
+    OCT_TRY(collect(fsdp, p, unit, phase, &tensors, err));
+    OCT_TRY(check_shard(p, planned, &tensors, err));
+    p->outputs = tensors;
+    for (int i = 0; i < tensors.count; i++) {
+        const flow *f = &planned->flows[i];
+        oct_tensor *output = &p->outputs.tensors[i];
+        OCT_TRY(oct_arena_alloc(&fsdp->windows[unit->window].tensors, f->total_bytes, &output->data,
+                                err));
+        output->shape[0] = f->total_rows;
+        fsdp->parts[(*part_count)++] = (oct_comm_part){
+            .send = tensors.tensors[i].data, .bytes = f->bytes, .recv = output->data};
+    }
+    return OCT_OK;
+}
+
+static oct_status finish(oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit, oct_fsdp_phase phase,
+                         oct_err *err)
+{
+    oct_param *param = p->param;
+    if (p->extension) {
+        OCT_TRY(p->extension->post_all_gather(p->self, &p->outputs, &p->metadata,
+                                              &fsdp->windows[unit->window].panels, &p->logical,
+                                              err));
+        param->storage = p->logical;
+    } else {
+        param->value.data = p->outputs.tensors[0].data;
+    }
+    oct_trace_event event = {.kind = OCT_TRACE_GATHER,
+                             .fqn = param->fqn,
+                             .phase = oct_fsdp_phase_name(phase),
+                             .dtype = oct_dtype_name(p->outputs.tensors[0].dtype),
+                             .grouped = param->ndim == 3,
+                             .ndim = {param->ndim}};
+    memcpy(event.shape[0], param->shape, sizeof param->shape);
+    for (int i = 0; i < p->outputs.count; i++)
+        event.tensors[i] = p->outputs.names[i];
+    oct_trace_emit(fsdp->options.trace, &event);
+    return OCT_OK;
+}
+
+static void release(oct_fsdp *fsdp, int64_t u)
+{
+    fsdp_unit *unit = &fsdp->units[u];
+    if (!unit->is_gathered)
+        return;
+    for (int64_t i = 0; i < unit->given.count; i++) {
+        oct_param *param = fsdp->params[unit->given.first + i].param;
+        if (param->replicated)
+            continue;
+        param->value.data = NULL;
+        param->storage = NULL;
+    }
+    window *w = &fsdp->windows[unit->window];
+    oct_arena_reset(&w->tensors);
+    oct_arena_reset(&w->panels);
+    w->unit = NO_WINDOW;
+    unit->is_gathered = false;
+}
+
+static oct_status gather(oct_fsdp *fsdp, int64_t u, oct_fsdp_phase phase, oct_err *err)
+{
+    fsdp_unit *unit = &fsdp->units[u];
+    window *w = &fsdp->windows[unit->window];
+    if (w->unit != NO_WINDOW)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot gather '%s': '%s' is still gathered, it must be released before",
+                        unit->given.name, fsdp->units[w->unit].given.name);
+    const double started = oct_clock_seconds();
+    fsdp_param *params = &fsdp->params[unit->given.first];
+    int64_t part_count = 0;
+    w->unit = u;
+    unit->is_gathered = true;
+    unit->has_all = phase == OCT_FSDP_BACKWARD || !reshards(fsdp, unit);
+    for (int64_t i = 0; i < unit->given.count; i++)
+        if (!params[i].param->replicated)
+            OCT_TRY(prepare(fsdp, &params[i], unit, phase, &part_count, err));
+    OCT_TRY(oct_comm_all_gather_many(fsdp->options.comm, fsdp->parts, part_count, err));
+    for (int64_t i = 0; i < unit->given.count; i++)
+        if (!params[i].param->replicated)
+            OCT_TRY(finish(fsdp, &params[i], unit, phase, err));
+    oct_profile_add(fsdp->options.profile, OCT_PART_ALL_GATHER, started);
+    return OCT_OK;
+}
+
+/* Gathers unless what the phase needs is there already. */
+static oct_status need(oct_fsdp *fsdp, int64_t u, oct_fsdp_phase phase, oct_err *err)
+{
+    const fsdp_unit *unit = &fsdp->units[u];
+    if (unit->is_gathered && (phase == OCT_FSDP_FORWARD || unit->has_all))
+        return OCT_OK;
+    release(fsdp, u);
+    const oct_status status = gather(fsdp, u, phase, err);
+    return status == OCT_OK ? status
+                            : OCT_WRAP(err, status, "gathering '%s' for its %s pass",
+                                       unit->given.name, oct_fsdp_phase_name(phase));
+}
+
+static oct_status before_forward(oct_fsdp *fsdp, int64_t u, oct_err *err)
+{
+    OCT_TRY(need(fsdp, u, OCT_FSDP_FORWARD, err));
+    const bool has_next = fsdp->options.prefetch && u + 1 < fsdp->options.unit_count;
+    return has_next ? need(fsdp, u + 1, OCT_FSDP_FORWARD, err) : OCT_OK;
+}
+
+static oct_status before_backward(oct_fsdp *fsdp, int64_t u, oct_err *err)
+{
+    if (fsdp->units[u].given.backward_reads)
+        OCT_TRY(need(fsdp, u, OCT_FSDP_BACKWARD, err));
+    const bool has_next =
+        fsdp->options.prefetch && u > 0 && fsdp->units[u - 1].given.backward_reads;
+    return has_next ? need(fsdp, u - 1, OCT_FSDP_BACKWARD, err) : OCT_OK;
+}
+
+static oct_status on_unit(void *arg, int64_t u, oct_unit_event event, oct_err *err)
+{
+    oct_fsdp *fsdp = arg;
+    const fsdp_unit *unit = &fsdp->units[u];
+    switch (event) {
+    case OCT_UNIT_PRE_FORWARD:
+        oct_comm_phase(fsdp->options.comm, "forward", unit->given.name);
+        return before_forward(fsdp, u, err);
+    case OCT_UNIT_POST_FORWARD:
+        if (reshards(fsdp, unit))
+            release(fsdp, u);
+        return OCT_OK;
+    case OCT_UNIT_PRE_BACKWARD:
+        oct_comm_phase(fsdp->options.comm, "backward", unit->given.name);
+        return before_backward(fsdp, u, err);
+    case OCT_UNIT_POST_BACKWARD:
+        release(fsdp, u);
+        return OCT_OK;
+    }
+    return OCT_OK;
+}
+
+const oct_unit_hooks *oct_fsdp_hooks(oct_fsdp *fsdp)
+{
+    return &fsdp->hooks;
+}
+
+void oct_fsdp_settle(oct_fsdp *fsdp)
+{
+    for (int64_t u = 0; fsdp->units && u < fsdp->options.unit_count; u++)
+        release(fsdp, u);
+    fsdp->open = NULL;
+}
+
+bool oct_fsdp_is_gathered(const oct_fsdp *fsdp, int64_t unit)
+{
+    return fsdp->units[unit].is_gathered;
+}
+
+int64_t oct_fsdp_gathered_bytes(const oct_fsdp *fsdp)
+{
+    size_t bytes = 0;
+    for (int64_t w = 0; w < fsdp->window_count; w++)
+        bytes += fsdp->windows[w].tensors.used_bytes + fsdp->windows[w].panels.used_bytes;
+    return (int64_t)bytes;
+}
+
+/* --- gradients ------------------------------------------------------------------------------- */
+
+static oct_status open_grad(void *arg, const oct_param *param, oct_gemm_out *out, oct_err *err)
+{
+    oct_fsdp *fsdp = arg;
+    if (fsdp->open)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot stage the gradient of '%s': that of '%s' is not closed, one at a "
+                        "time is required",
+                        param->fqn, fsdp->open->fqn);
+    fsdp->open = param;
+    *out = (oct_gemm_out){.data = fsdp->staging,
+                          .ld = oct_param_cols(param),
+                          .dtype = fsdp->options.reduce_dtype,
+                          .store = OCT_GEMM_STORE};
+    return OCT_OK;
+}
+
+static oct_status close_grad(void *arg, const oct_param *param, oct_err *err)
+{
+    oct_fsdp *fsdp = arg;
+    const fsdp_param *p = find(fsdp, param);
+    if (!p || fsdp->open != param)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot reduce the gradient of '%s': it is not open, it is required to be",
+                        param->fqn);
+    const double started = oct_clock_seconds();
+    const oct_status status =
+        oct_comm_fold(fsdp->options.comm, fsdp->options.reduce_dtype, fsdp->staging, p->counts,
+                      param->grad + p->own_begin, param->grad_started, err);
+    if (status != OCT_OK)
+        return OCT_WRAP(err, status, "reducing the gradient of '%s'", param->fqn);
+    fsdp->open = NULL;
+    oct_profile_add(fsdp->options.profile, OCT_PART_REDUCE_SCATTER, started);
+    oct_trace_event event = {.kind = OCT_TRACE_REDUCE,
+                             .fqn = param->fqn,
+                             .dtype = oct_dtype_name(fsdp->options.reduce_dtype),
+                             .store = param->grad_started ? "fold" : "store",
+                             .ndim = {param->ndim}};
+    memcpy(event.shape[0], param->shape, sizeof param->shape);
+    oct_trace_emit(fsdp->options.trace, &event);
+    return OCT_OK;
+}
+
+static oct_status share_gradient(const oct_fsdp *fsdp, const fsdp_param *p, oct_err *err)
+{
+    size_t bytes[64];
+    size_t *each = bytes;
+    const int ranks = oct_comm_size(fsdp->options.comm);
+    if (ranks > (int)(sizeof bytes / sizeof bytes[0]))
+        each = malloc((size_t)ranks * sizeof *each);
+    if (!each)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot share the gradient of '%s': %d ranks",
+                        p->param->fqn, ranks);
+    for (int r = 0; r < ranks; r++)
+        each[r] = (size_t)p->counts[r] * sizeof(float);
+    const oct_status status = oct_comm_all_gather(fsdp->options.comm, p->param->grad + p->own_begin,
+                                                  each, p->param->grad, err);
+    if (each != bytes)
+        free(each);
+    return status;
+}
+
+oct_status oct_fsdp_finish_gradients(oct_fsdp *fsdp, oct_err *err)
+{
+    const double started = oct_clock_seconds();
+    for (int64_t i = 0; i < fsdp->param_count; i++)
+        if (fsdp->params[i].param->replicated)
+            OCT_TRY(share_gradient(fsdp, &fsdp->params[i], err));
+    oct_profile_add(fsdp->options.profile, OCT_PART_REDUCE_SCATTER, started);
+    return OCT_OK;
+}
