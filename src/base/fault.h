@@ -1,5 +1,6 @@
 /* Named fault points: a test arms a point, the n-th time the code passes it the point reports a
- * failure (or kills the process). With nothing armed a point costs one relaxed load. */
+ * failure (or signals the process). A point may be armed for one rank: only passes of threads that
+ * said they work for it count. With nothing armed a point costs one relaxed load. */
 #ifndef OCT_BASE_FAULT_H
 #define OCT_BASE_FAULT_H
 
@@ -11,7 +12,8 @@
 
 typedef enum oct_fault_action {
     OCT_FAULT_FAIL, /* the point reports true once */
-    OCT_FAULT_KILL  /* SIGKILL, as a power cut would */
+    OCT_FAULT_KILL, /* SIGKILL, as a power cut would */
+    OCT_FAULT_TERM  /* SIGTERM; the point reports false */
 } oct_fault_action;
 
 /* The environment variable read by oct_fault_arm_from_environment. */
@@ -25,8 +27,16 @@ extern atomic_int oct_fault_armed; /* number of armed points */
 oct_status oct_fault_arm(const char *point, int64_t nth, oct_fault_action action,
                          oct_err *err) OCT_MUST_CHECK;
 
-/* Arms what OCTET_FAULT says: `point:n[:kill]`, several separated by commas; unset arms nothing.
- * Errors: OCT_E_CONFIG naming the word. */
+/* As oct_fault_arm, for passes on one rank >= 0 only. */
+oct_status oct_fault_arm_rank(const char *point, int64_t nth, int rank, oct_fault_action action,
+                              oct_err *err) OCT_MUST_CHECK;
+
+/* The calling thread works for this rank from now on; before, for rank 0. */
+void oct_fault_set_rank(int rank);
+int oct_fault_rank(void);
+
+/* Arms what OCTET_FAULT says: `point:n[:rank=R][:kill|:term]`, several separated by commas; unset
+ * arms nothing. Errors: OCT_E_CONFIG naming the word. */
 oct_status oct_fault_arm_from_environment(oct_err *err) OCT_MUST_CHECK;
 
 /* No point fails from here on. */

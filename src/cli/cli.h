@@ -2,6 +2,8 @@
 #ifndef OCT_CLI_CLI_H
 #define OCT_CLI_CLI_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 /* Exit codes of the program. */
@@ -46,6 +48,10 @@ int oct_exit_code(oct_status status);
 /* Prints `start` and `text` to stderr as one line, whatever text holds: what came from outside may
  * have newlines and terminal controls, which are escaped. */
 void oct_cli_line(const char *start, const char *text);
+
+/* Lines, failures and usage errors print nothing from here on (or do again): of several ranks that
+ * find the same mistake one tells it. */
+void oct_cli_mute(bool mute);
 
 /* Prints "octet: <message>" to stderr and returns the exit code. */
 int oct_cli_fail(oct_status status, const oct_err *err);

@@ -29,16 +29,28 @@ static void print_note(void *arg, const char *line)
     oct_cli_line("", line);
 }
 
+oct_status oct_job_read(oct_job *job, int ranks, oct_err *err)
+{
+    oct_arena_init(&job->arena, "configuration");
+    OCT_TRY(oct_config_load(job->files, job->file_count, job->words, job->word_count, &job->arena,
+                            print_note, NULL, &job->config, err));
+    return oct_config_resolve(&job->config, ranks, err);
+}
+
+int oct_job_missing(const oct_job *job, const char *command)
+{
+    if (job->file_count > 0)
+        return 0;
+    return oct_cli_usage(command, "no configuration given, at least one file is required");
+}
+
 int oct_job_load(oct_job *job, const char *command, int ranks)
 {
-    if (job->file_count == 0)
-        return oct_cli_usage(command, "no configuration given, at least one file is required");
+    const int missing = oct_job_missing(job, command);
+    if (missing)
+        return missing;
     oct_err err = {0};
-    oct_arena_init(&job->arena, "configuration");
-    oct_status status = oct_config_load(job->files, job->file_count, job->words, job->word_count,
-                                        &job->arena, print_note, NULL, &job->config, &err);
-    if (status == OCT_OK)
-        status = oct_config_resolve(&job->config, ranks, &err);
+    const oct_status status = oct_job_read(job, ranks, &err);
     return status == OCT_OK ? 0 : oct_cli_fail(status, &err);
 }
 

@@ -20,8 +20,14 @@ typedef struct oct_job {
  * usage error and returns -1. */
 int oct_job_argument(oct_job *job, const char *command, const char *argument);
 
+/* 0 if there is a file; else prints a usage error and returns its exit code. */
+int oct_job_missing(const oct_job *job, const char *command);
+
 /* Reads and resolves the configuration for `ranks` ranks; prints the overrides to stderr as they
- * were understood. Returns 0 or an exit code, the error already printed. */
+ * were understood. */
+oct_status oct_job_read(oct_job *job, int ranks, oct_err *err) OCT_MUST_CHECK;
+
+/* As oct_job_read; returns 0 or an exit code, the error already printed. */
 int oct_job_load(oct_job *job, const char *command, int ranks);
 void oct_job_release(oct_job *job);
 

@@ -91,8 +91,17 @@ int oct_exit_code(oct_status status)
     return OCT_EXIT_FAILED;
 }
 
+static bool muted;
+
+void oct_cli_mute(bool mute)
+{
+    muted = mute;
+}
+
 void oct_cli_line(const char *start, const char *text)
 {
+    if (muted)
+        return;
     fputs(start, stderr);
     for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
         if (*c == '\n')
@@ -120,7 +129,7 @@ int oct_cli_usage(const char *command, const char *fmt, ...)
     va_end(args);
     oct_cli_line("octet: ", text);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        if (command && strcmp(command, commands[i].name) == 0)
+        if (!muted && command && strcmp(command, commands[i].name) == 0)
             fprintf(stderr, "usage: octet %s %s\n", command, commands[i].usage);
     return OCT_EXIT_USAGE;
 }

@@ -119,23 +119,39 @@ static void default_run_dir(const oct_job *job, char *out, size_t size)
     (void)snprintf(out, size, "runs/%.*s", length, base);
 }
 
-static int print_config(oct_job *job)
+/* What the command line asks for. */
+typedef struct request {
+    oct_job job;
+    const char *run_dir, *resume;
+    bool print_config;
+    char default_dir[4096];
+} request;
+
+static oct_status print_config(oct_job *job, oct_err *err)
 {
     char *text = NULL;
-    oct_err err = {0};
-    const oct_status status = oct_config_print(&job->config, &job->arena, &text, &err);
-    if (status != OCT_OK)
-        return oct_cli_fail(status, &err);
+    OCT_TRY(oct_config_print(&job->config, &job->arena, &text, err));
     fputs(text, stdout);
-    return OCT_EXIT_OK;
+    return OCT_OK;
 }
 
-static int run(const oct_job *job, const char *run_dir, const char *resume)
+/* A failure is told by the rank where it began. */
+static int tell_failure(const oct_comm *comm, oct_status status, const oct_err *err)
 {
+    if (comm && oct_comm_size(comm) > 1 && err->rank != oct_comm_rank(comm))
+        return oct_exit_code(status);
+    oct_cli_mute(false);
+    return oct_cli_fail(status, err);
+}
+
+static int run(oct_comm *comm, const request *r)
+{
+    const oct_job *job = &r->job;
     display show = {.config = &job->config, .terminal = isatty(STDOUT_FILENO) != 0};
     const oct_train_options options = {
-        .run_dir = run_dir,
-        .resume = resume,
+        .run_dir = r->run_dir,
+        .resume = r->resume,
+        .comm = comm,
         .observer = {.arg = &show,
                      .message = on_message,
                      .warning = on_warning,
@@ -146,65 +162,57 @@ static int run(const oct_job *job, const char *run_dir, const char *resume)
     oct_train_result result;
     oct_err err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
-    oct_status status = oct_fault_arm_from_environment(&err);
-    if (status == OCT_OK)
-        status = oct_train(&job->config, &options, &result, &err);
+    const oct_status status = oct_train(&job->config, &options, &result, &err);
     end_line(&show);
     oct_json_release(&show.json);
     if (status != OCT_OK)
-        return oct_cli_fail(status, &err);
+        return tell_failure(comm, status, &err);
     if (result.signal)
         return OCT_EXIT_SIGNAL + result.signal;
     if (result.last_save_failed) {
         (void)snprintf(err.msg, sizeof err.msg,
                        "the last checkpoint could not be saved: step %lld is in none, the last "
                        "step is required to be (%.256s)",
-                       (long long)result.state.step, run_dir);
-        return oct_cli_fail(OCT_E_CHECKPOINT, &err);
+                       (long long)result.state.step, r->run_dir);
+        err.rank = 0;
+        return tell_failure(comm, OCT_E_CHECKPOINT, &err);
     }
     return OCT_EXIT_OK;
 }
 
-static int train(int argc, char **argv)
+/* 0, or the exit code of a usage error that was printed. */
+static int parse(int argc, char **argv, request *r)
 {
-    static oct_job job;
-    char fallback[4096];
-    const char *run_dir = NULL, *resume = NULL;
-    bool print = false;
     for (int i = 1; i < argc; i++) {
-        int taken = oct_cli_option(name, argc, argv, &i, "--run-dir", &run_dir);
+        int taken = oct_cli_option(name, argc, argv, &i, "--run-dir", &r->run_dir);
         if (!taken)
-            taken = oct_cli_option(name, argc, argv, &i, "--resume", &resume);
+            taken = oct_cli_option(name, argc, argv, &i, "--resume", &r->resume);
         if (taken < 0)
             return OCT_EXIT_USAGE;
         if (taken)
             continue;
         if (strcmp(argv[i], "--print-config") == 0)
-            print = true;
-        else if (oct_job_argument(&job, name, argv[i]) != 0)
+            r->print_config = true;
+        else if (oct_job_argument(&r->job, name, argv[i]) != 0)
             return OCT_EXIT_USAGE;
     }
-    int code = oct_job_load(&job, name, 1);
-    if (code == 0 && print) {
-        code = print_config(&job);
-    } else if (code == 0) {
-        if (!run_dir) {
-            default_run_dir(&job, fallback, sizeof fallback);
-            run_dir = fallback;
-        }
-        code = run(&job, run_dir, resume);
+    const int missing = oct_job_missing(&r->job, name);
+    if (missing)
+        return missing;
+    if (!r->run_dir) {
+        default_run_dir(&r->job, r->default_dir, sizeof r->default_dir);
+        r->run_dir = r->default_dir;
     }
-    oct_job_release(&job);
-    return code;
+    return 0;
 }
 
-/* Warns once if a launcher's binding makes threads share a core. */
-static oct_status check_binding(oct_comm *comm, oct_err *err)
+/* Warns once if a launcher's binding makes threads share a core. threads: 0 = automatic. */
+static oct_status check_binding(oct_comm *comm, int threads, oct_err *err)
 {
     oct_binding binding;
     OCT_TRY(oct_binding_read(comm, &binding, err));
     const int rank = oct_comm_rank(comm);
-    int64_t first = oct_binding_is_narrow(&binding, 0) ? rank : oct_comm_size(comm);
+    int64_t first = oct_binding_is_narrow(&binding, threads) ? rank : oct_comm_size(comm);
     OCT_TRY(oct_comm_min_i64(comm, &first, 1, err));
     if (first != rank)
         return OCT_OK;
@@ -214,39 +222,79 @@ static oct_status check_binding(oct_comm *comm, oct_err *err)
         "rank %d may use %d of %d cores, and %d of %d ranks share them: its threads wait "
         "for each other (mpirun --bind-to none, or octet launch)",
         rank, binding.allowed, binding.cores, binding.sharers, binding.ranks);
+    oct_cli_mute(false);
     oct_cli_line("octet: warning: ", line);
+    oct_cli_mute(rank != 0);
     return OCT_OK;
 }
 
-/* Finds the ranks. Several would each train the whole model and write the same files. */
 static oct_status join_ranks(oct_comm **comm, oct_err *err)
 {
     oct_comm_options options;
     OCT_TRY(oct_comm_options_from_environment(&options, err));
-    OCT_TRY(oct_comm_create(&options, comm, err));
-    OCT_TRY(check_binding(*comm, err));
-    oct_comm_phase(*comm, "counting ranks", NULL);
+    return oct_comm_create(&options, comm, err);
+}
+
+/* Several would each train the whole model. */
+static oct_status require_one_rank(const oct_comm *comm, oct_err *err)
+{
+    if (oct_comm_size(comm) > 1)
+        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
+                        "cannot train on several ranks: found %d ranks, 1 is required until "
+                        "weights can be sharded",
+                        oct_comm_size(comm));
+    return OCT_OK;
+}
+
+/* What this rank is asked to do. Mistakes that all ranks make are those of rank 0. */
+static oct_status read_request(oct_comm *comm, int argc, char **argv, request *r, bool *told,
+                               oct_err *err)
+{
+    oct_comm_phase(comm, "reading the command line", NULL);
     oct_status status = OCT_OK;
-    if (oct_comm_size(*comm) > 1)
-        status = OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                          "cannot train on several ranks: found %d ranks, 1 is required until "
-                          "weights can be sharded",
-                          oct_comm_size(*comm));
-    return oct_comm_agree(*comm, status, err);
+    if (parse(argc, argv, r) != 0) {
+        status = OCT_FAIL(err, OCT_E_CONFIG, "wrong command line on rank %d", oct_comm_rank(comm));
+        *told = oct_comm_rank(comm) == 0;
+    }
+    OCT_TRY(oct_comm_agree(comm, status, err));
+    oct_comm_phase(comm, "reading the configuration", NULL);
+    status = oct_fault_arm_from_environment(err);
+    if (status == OCT_OK)
+        status = oct_job_read(&r->job, oct_comm_size(comm), err);
+    return oct_comm_agree(comm, status, err);
+}
+
+static int train(oct_comm *comm, int argc, char **argv, request *r)
+{
+    oct_err err = {0};
+    bool told = false;
+    oct_cli_mute(oct_comm_rank(comm) != 0);
+    oct_status status = read_request(comm, argc, argv, r, &told, &err);
+    if (status == OCT_OK)
+        status = check_binding(comm, (int)r->job.config.training.threads, &err);
+    if (status == OCT_OK && r->print_config) {
+        if (oct_comm_rank(comm) == 0)
+            status = print_config(&r->job, &err);
+        return status == OCT_OK ? OCT_EXIT_OK : tell_failure(comm, status, &err);
+    }
+    if (status == OCT_OK) {
+        oct_comm_phase(comm, "counting ranks", NULL);
+        status = oct_comm_agree(comm, require_one_rank(comm, &err), &err);
+    }
+    if (status == OCT_OK)
+        return run(comm, r);
+    return told ? oct_exit_code(status) : tell_failure(comm, status, &err);
 }
 
 int oct_command_train(int argc, char **argv)
 {
+    static request r;
     oct_comm *comm = NULL;
     oct_err err = {0};
     const oct_status status = join_ranks(&comm, &err);
-    int code;
-    if (status == OCT_OK)
-        code = train(argc, argv);
-    else if (comm && err.rank != oct_comm_rank(comm))
-        code = oct_exit_code(status);
-    else
-        code = oct_cli_fail(status, &err);
+    const int code =
+        status == OCT_OK ? train(comm, argc, argv, &r) : tell_failure(comm, status, &err);
+    oct_job_release(&r.job);
     if (comm && oct_comm_is_broken(comm))
         oct_comm_abort(comm, code);
     oct_comm_destroy(comm);

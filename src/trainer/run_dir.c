@@ -114,7 +114,7 @@ static oct_status take_lock(oct_run_dir *dir, oct_err *err)
     return OCT_OK;
 }
 
-oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
+oct_status oct_run_dir_name(const char *path, oct_run_dir *out, oct_err *err)
 {
     *out = (oct_run_dir){.lock_fd = -1};
     OCT_TRY(check_length(path, err));
@@ -122,6 +122,12 @@ oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
     join(out->metrics, path, "metrics.jsonl");
     join(out->checkpoints, path, "checkpoints");
     memcpy(out->path, path, strlen(path) + 1);
+    return OCT_OK;
+}
+
+oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
+{
+    OCT_TRY(oct_run_dir_name(path, out, err));
     OCT_TRY(oct_file_make_dirs(&oct_file_table_real, path, err));
     out->existed = has_mark(out->config);
     if (!out->existed)

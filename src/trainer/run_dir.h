@@ -19,6 +19,10 @@ typedef struct oct_run_dir {
     int lock_fd;  /* -1 while not held */
 } oct_run_dir;
 
+/* The paths of a run directory that another rank holds; nothing is opened or looked at. Errors:
+ * OCT_E_CONFIG for a path that is too long. */
+oct_status oct_run_dir_name(const char *path, oct_run_dir *out, oct_err *err) OCT_MUST_CHECK;
+
 /* Opens or creates the directory and locks it for this process.
  * Errors: OCT_E_CONFIG if it is not empty and no run directory; OCT_E_IO if another process holds
  * it (its pid and host are named) or the system refuses. */

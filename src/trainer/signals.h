@@ -4,7 +4,8 @@
 #define OCT_TRAINER_SIGNALS_H
 
 /* Installs the handlers; a second signal of the same kind ends the process at once. A SIGHUP that
- * is ignored (nohup) stays ignored. */
+ * is ignored (nohup) stays ignored. Several runs of one process (ranks of a team) share the
+ * handlers: the first installs them, the last restores. */
 void oct_signals_install(void);
 
 /* The handlers that were there before come back. */

@@ -7,7 +7,8 @@
 #include "trainer/state.h"
 
 /* Sees a run go by and says nothing back. Called on the training thread, but for `warning`, which
- * the checkpoint writer may call. Any member may be NULL. */
+ * the checkpoint writer may call. Of several ranks only rank 0 tells; `gradients` and `stepped` are
+ * called on each. Any member may be NULL. */
 typedef struct oct_train_observer {
     void *arg;
     void (*message)(void *arg, const char *line); /* what was built, where it resumed */
@@ -24,6 +25,8 @@ typedef struct oct_train_options {
     const char *run_dir;
     const char *resume; /* NULL, "latest", "none" or "step-N" */
     oct_train_observer observer;
+    oct_comm *comm; /* this rank of a run on several; NULL: one rank. Each rank calls oct_train
+                       with the same configuration, resolved for their number */
 } oct_train_options;
 
 /* How a run ended. */
@@ -35,9 +38,11 @@ typedef struct oct_train_result {
         last_save_failed; /* checkpoint.on_failure: continue, and the last one could not be saved */
 } oct_train_result;
 
-/* Runs to the end, a signal or an error. `config` must be resolved. Errors keep their code; those
- * of checkpoints come as OCT_E_CHECKPOINT (OCT_E_NOMEM stays). A run stopped by a signal returns
- * OCT_OK with result->signal set, after its checkpoint was saved. */
+/* Runs to the end, a signal or an error, on all ranks alike: loss, gradient norm and weights have
+ * the same bits for every number of ranks. `config` must be resolved. A failure is that of the rank
+ * where it began, err->rank, on every rank; the comm may be broken then. Errors keep their code;
+ * those of checkpoints come as OCT_E_CHECKPOINT (OCT_E_NOMEM stays). A run stopped by a signal
+ * returns OCT_OK with result->signal set, after its checkpoint was saved. */
 oct_status oct_train(const oct_config *config, const oct_train_options *options,
                      oct_train_result *result, oct_err *err) OCT_MUST_CHECK;
 

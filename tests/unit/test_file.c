@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #include "base/fault.h"
@@ -186,13 +187,61 @@ static void fault__environment__armed_or_refused(void **state)
     assert_true(oct_fault("a"));
     assert_false(oct_fault("b"));
     assert_true(oct_fault("b"));
-    static const char *const wrong[] = {"a", "a:0", "a:x", ":1", "a:1:stop", "a:1kill"};
+    static const char *const wrong[] = {"a",        "a:0",         "a:x",         ":1",
+                                        "a:1:stop", "a:1kill",     "a:1:rank=",   "a:1:rank=-1",
+                                        "a:1:rank", "a:1:rank=1x", "a:1:rank=1:x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         (void)setenv(OCT_FAULT_ENV, wrong[i], 1);
         assert_int_equal(oct_fault_arm_from_environment(&err), OCT_E_CONFIG);
     }
     (void)unsetenv(OCT_FAULT_ENV);
     oct_fault_disarm_all();
+}
+
+static void fault__of_a_rank__counts_its_passes_only(void **state)
+{
+    (void)state;
+    oct_err err = {0};
+    OK(oct_fault_arm_rank("point", 2, 3, OCT_FAULT_FAIL, &err));
+    for (int i = 0; i < 3; i++)
+        assert_false(oct_fault("point")); /* rank 0 */
+    oct_fault_set_rank(3);
+    assert_false(oct_fault("point"));
+    oct_fault_set_rank(0);
+    assert_false(oct_fault("point"));
+    (void)setenv(OCT_FAULT_ENV, "b:1:rank=1", 1);
+    OK(oct_fault_arm_from_environment(&err));
+    (void)unsetenv(OCT_FAULT_ENV);
+    oct_fault_set_rank(3);
+    assert_false(oct_fault("b"));
+    assert_true(oct_fault("point"));
+    oct_fault_set_rank(1);
+    assert_true(oct_fault("b"));
+    assert_int_equal(oct_fault_arm_rank("point", 1, -1, OCT_FAULT_FAIL, &err), OCT_E_API);
+    oct_fault_set_rank(0);
+    assert_int_equal(oct_fault_armed, 0);
+}
+
+static volatile sig_atomic_t terminated;
+
+static void on_term(int number)
+{
+    terminated = number;
+}
+
+static void fault__term__sends_the_signal_and_reports_nothing(void **state)
+{
+    (void)state;
+    oct_err err = {0};
+    const struct sigaction action = {.sa_handler = on_term};
+    struct sigaction before;
+    assert_int_equal(sigaction(SIGTERM, &action, &before), 0);
+    (void)setenv(OCT_FAULT_ENV, "a:1:rank=0:term", 1);
+    OK(oct_fault_arm_from_environment(&err));
+    (void)unsetenv(OCT_FAULT_ENV);
+    assert_false(oct_fault("a"));
+    assert_int_equal(terminated, SIGTERM);
+    assert_int_equal(sigaction(SIGTERM, &before, NULL), 0);
 }
 
 static void fault__kill__process_dies(void **state)
@@ -288,6 +337,8 @@ int main(void)
         cmocka_unit_test(read_all__longer_than_limit__refused),
         cmocka_unit_test(fault__nth_pass__acts_once),
         cmocka_unit_test(fault__environment__armed_or_refused),
+        cmocka_unit_test(fault__of_a_rank__counts_its_passes_only),
+        cmocka_unit_test(fault__term__sends_the_signal_and_reports_nothing),
         cmocka_unit_test(fault__kill__process_dies),
         cmocka_unit_test(json__values__text_reads_back),
         cmocka_unit_test(json__floats__same_bits),

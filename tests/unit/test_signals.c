@@ -25,6 +25,21 @@ static void install__each_signal__is_pending_until_the_next_run(void **state)
     }
 }
 
+/* Ranks of a team are runs of one process: the last one that ends gives the handlers back. */
+static void install__twice__listens_until_both_end(void **state)
+{
+    (void)state;
+    oct_signals_install();
+    oct_signals_install();
+    oct_signals_restore();
+    assert_int_equal(raise(SIGTERM), 0);
+    assert_int_equal(oct_signals_pending(), SIGTERM);
+    oct_signals_restore();
+    struct sigaction now;
+    assert_int_equal(sigaction(SIGTERM, NULL, &now), 0);
+    assert_true(now.sa_handler == SIG_DFL);
+}
+
 static volatile sig_atomic_t seen;
 
 static void on_signal(int number)
@@ -91,6 +106,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(install__each_signal__is_pending_until_the_next_run),
+        cmocka_unit_test(install__twice__listens_until_both_end),
         cmocka_unit_test(restore__earlier_handlers__are_back),
         cmocka_unit_test(install__ignored_sighup__stays_ignored),
         cmocka_unit_test(install__second_signal__ends_the_process),

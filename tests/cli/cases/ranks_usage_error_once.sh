@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: unknown option '--run-dri'
+octet launch -n 3 -- train train.yaml --run-dri out
