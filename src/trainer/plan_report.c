@@ -13,8 +13,8 @@ typedef struct param_role {
 
 /* What a unit needs besides the rows that a rank owns, while it computes. */
 typedef struct unit_bytes {
-    int64_t gathered; /* its sharded parameters, whole */
-    int64_t panels;   /* of its sharded weights */
+    int64_t forward, backward; /* its sharded parameters, whole, as each pass gathers them */
+    int64_t panels;            /* of its sharded weights */
 } unit_bytes;
 
 typedef struct planner {
@@ -127,8 +127,24 @@ static int64_t fprop_bytes(const planner *p, int64_t i, const int64_t *shape)
                                      : compute_bytes(p, i, shape);
 }
 
-/* Packed panels of both orientations, as made after a refresh. */
+/* What of it dgrad reads. */
+static int64_t dgrad_bytes(const planner *p, int64_t i, const int64_t *shape)
+{
+    const int64_t all = compute_bytes(p, i, shape), fprop = fprop_bytes(p, i, shape);
+    return fprop < all ? all - fprop : all;
+}
+
+/* Packed panels of one orientation, the larger one. */
 static int64_t panel_bytes(const oct_param *param)
+{
+    const int64_t experts = param->ndim == 3 ? param->shape[0] : 1;
+    const int64_t n = param->shape[param->ndim - 2], k = param->shape[param->ndim - 1];
+    return experts * oct_max_i64(oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT),
+                                 oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
+}
+
+/* Packed panels of both orientations, as made after a refresh. */
+static int64_t both_panels_bytes(const oct_param *param)
 {
     const int64_t experts = param->ndim == 3 ? param->shape[0] : 1;
     const int64_t n = param->shape[param->ndim - 2], k = param->shape[param->ndim - 1];
@@ -136,38 +152,79 @@ static int64_t panel_bytes(const oct_param *param)
                       oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
 }
 
+/* Does a unit stay gathered from its forward to its backward pass? The head's is followed by its
+ * backward pass at once, and with a tied head so is the embedding's. */
+static bool stays(const planner *p, int64_t unit)
+{
+    const oct_build *build = p->build;
+    return !build->config->fsdp.reshard_after_forward ||
+           unit == oct_dsv3_unit_count(build->model) - 1 ||
+           (unit == 0 && build->hf.tie_word_embeddings);
+}
+
+static bool gathers_backward(const planner *p, int64_t unit)
+{
+    return !stays(p, unit) && unit > 0; /* the backward pass of an embedding reads no weights */
+}
+
+static bool is_narrow(const planner *p)
+{
+    const oct_config *config = p->build->config;
+    return config->fsdp.narrow_backward_gather && !config->activation_checkpoint.full;
+}
+
+/* Of parameter i with this many rows: what travels before the forward and the backward pass. */
+static int64_t forward_gather(const planner *p, int64_t i, const int64_t *shape)
+{
+    return stays(p, p->roles[i].unit) ? compute_bytes(p, i, shape) : fprop_bytes(p, i, shape);
+}
+
+static int64_t backward_gather(const planner *p, int64_t i, const int64_t *shape)
+{
+    if (!gathers_backward(p, p->roles[i].unit))
+        return 0;
+    return is_narrow(p) ? dgrad_bytes(p, i, shape) : compute_bytes(p, i, shape);
+}
+
+/* Both packed forms live together where a unit stays, or where its backward pass runs the forward
+ * pass again. */
 static void measure_units(const planner *p, const oct_plan_report *report)
 {
     const oct_module_tree *tree = &p->build->tree;
+    const bool recompute = p->build->config->activation_checkpoint.full;
     for (int64_t i = 0; i < tree->param_count; i++) {
+        const oct_param *param = tree->params[i];
+        const int64_t u = p->roles[i].unit;
+        unit_bytes *unit = &p->units[u];
         if (report->shards[i].replicated)
             continue;
-        unit_bytes *unit = &p->units[p->roles[i].unit];
-        unit->gathered += compute_bytes(p, i, tree->params[i]->shape);
-        unit->panels += p->roles[i].low_precision ? panel_bytes(tree->params[i]) : 0;
+        unit->forward += forward_gather(p, i, param->shape);
+        unit->backward += backward_gather(p, i, param->shape);
+        if (p->roles[i].low_precision)
+            unit->panels += p->ranks == 1 || stays(p, u) || recompute ? both_panels_bytes(param)
+                                                                      : panel_bytes(param);
     }
 }
 
-/* Gathered weights and their panels live until the unit is left, or to the end of the pass. With a
- * tied head unit 0 stays open meanwhile. */
+/* Gathered weights and their panels live in windows: one for each unit that stays, and one, with
+ * prefetch two, in which the others take turns. */
 static void add_units(const planner *p, oct_plan_bytes *bytes)
 {
-    const bool alone = p->ranks == 1;
-    const bool all = alone || !p->build->config->fsdp.reshard_after_forward;
-    const int64_t first = p->build->hf.tie_word_embeddings ? 1 : 0;
-    unit_bytes sum = {0}, largest = {0};
+    const int turns = p->build->config->fsdp.prefetch ? 2 : 1;
+    int64_t gathered[2] = {0}, panels[2] = {0};
     for (int64_t u = 0; u < oct_dsv3_unit_count(p->build->model); u++) {
         const unit_bytes *unit = &p->units[u];
-        sum = (unit_bytes){sum.gathered + unit->gathered, sum.panels + unit->panels};
-        if (u < first)
-            continue;
-        largest.gathered = oct_max_i64(largest.gathered, unit->gathered);
-        largest.panels = oct_max_i64(largest.panels, unit->panels);
+        const int64_t most = oct_max_i64(unit->forward, unit->backward);
+        if (p->ranks == 1 || stays(p, u)) {
+            bytes->unsharded += p->ranks == 1 ? 0 : most;
+            bytes->panels += unit->panels;
+        } else {
+            gathered[u % turns] = oct_max_i64(gathered[u % turns], most);
+            panels[u % turns] = oct_max_i64(panels[u % turns], unit->panels);
+        }
     }
-    if (first)
-        largest.gathered += p->units[0].gathered;
-    bytes->unsharded = alone ? 0 : all ? sum.gathered : largest.gathered;
-    bytes->panels += all ? sum.panels : largest.panels;
+    bytes->unsharded += gathered[0] + gathered[1];
+    bytes->panels += panels[0] + panels[1];
 }
 
 static int64_t activation_bytes(const planner *p)
@@ -183,7 +240,9 @@ static int64_t activation_bytes(const planner *p)
         .low_precision_head = p->roles[build->tree.param_count - 1].low_precision,
         .orientations_share = build->policy.enabled && build->policy.format->orientations_share,
         .recompute_full = config->activation_checkpoint.full,
-        .accumulates = config->gradient_accumulation_steps > 1,
+        /* Does the head's gradient need a place of its own beside the sum or the stage? */
+        .accumulates = p->ranks == 1 ? config->gradient_accumulation_steps > 1
+                                     : build->reduce_dtype == OCT_DTYPE_BF16,
         .threads = build->exec.threads,
     };
     return oct_dsv3_activation_bytes(&build->hf, &pass);
@@ -213,7 +272,7 @@ static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *rep
         else if (!computes_in_float32(p, param))
             bytes.high_precision += compute_bytes(p, i, shape);
         if (p->roles[i].low_precision && report->shards[i].replicated)
-            bytes.panels += panel_bytes(param);
+            bytes.panels += both_panels_bytes(param);
     }
     add_units(p, &bytes);
     bytes.staging = p->ranks == 1 ? 0 : reduce_element(p) * largest;
@@ -231,14 +290,12 @@ typedef struct traffic {
 } traffic;
 
 /* What a rank receives of others' weights and sends of its gradients in a step. A unit is gathered
- * for each backward pass in both orientations; for the forward pass in the one that fprop reads if
- * it is released after it, else once for both passes. Gradients go to their owners once a
- * micro-batch; those of a replicated parameter too, in equal parts, and their FP32 sums come back
- * once a step. */
+ * for each forward and each backward pass, or once for both if it stays. Gradients go to their
+ * owners once a micro-batch; those of a replicated parameter too, in equal parts, and their FP32
+ * sums come back once a step. */
 static traffic traffic_of_rank(const planner *p, const oct_plan_report *report, int64_t rank)
 {
-    const oct_config *config = p->build->config;
-    const int64_t micro = config->gradient_accumulation_steps;
+    const int64_t micro = p->build->config->gradient_accumulation_steps;
     traffic bytes = {0};
     for (int64_t i = 0; i < p->build->tree.param_count; i++) {
         const oct_param *param = p->build->tree.params[i];
@@ -253,10 +310,9 @@ static traffic traffic_of_rank(const planner *p, const oct_plan_report *report, 
         }
         bytes.reduce_scatter += micro * reduce_element(p) * (numel - numel_of(param->ndim, shape));
         bytes.all_gather +=
-            micro * (compute_bytes(p, i, param->shape) - compute_bytes(p, i, shape));
-        if (config->fsdp.reshard_after_forward)
-            bytes.all_gather +=
-                micro * (fprop_bytes(p, i, param->shape) - fprop_bytes(p, i, shape));
+            micro * (forward_gather(p, i, param->shape) - forward_gather(p, i, shape));
+        bytes.all_gather +=
+            micro * (backward_gather(p, i, param->shape) - backward_gather(p, i, shape));
     }
     return bytes;
 }

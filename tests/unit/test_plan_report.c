@@ -331,16 +331,21 @@ static int64_t panels_of(int64_t experts, int64_t n, int64_t k)
                       oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
 }
 
-static int64_t attention_panels(void)
+/* Of the larger orientation. */
+static int64_t one_panel_of(int64_t experts, int64_t n, int64_t k)
 {
-    return 2 * panels_of(1, 128, 64) + panels_of(1, 96, 64) + panels_of(1, 64, 64);
+    const int64_t a = oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT);
+    const int64_t b = oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT);
+    return experts * (a > b ? a : b);
 }
 
-static int64_t layer_panels(int layer)
+typedef int64_t (*panels_fn)(int64_t experts, int64_t n, int64_t k);
+
+static int64_t layer_panels(int layer, panels_fn of)
 {
-    return attention_panels() +
-           (layer == 0 ? 2 * panels_of(1, 128, 64) + panels_of(1, 64, 128)
-                       : panels_of(4, 128, 64) + panels_of(4, 64, 64) + 3 * panels_of(1, 64, 64));
+    return 2 * of(1, 128, 64) + of(1, 96, 64) + of(1, 64, 64) +
+           (layer == 0 ? 2 * of(1, 128, 64) + of(1, 64, 128)
+                       : of(4, 128, 64) + of(4, 64, 64) + 3 * of(1, 64, 64));
 }
 
 static void plan_report__two_ranks__bytes_of_the_largest(void **state)
@@ -355,10 +360,10 @@ static void plan_report__two_ranks__bytes_of_the_largest(void **state)
     assert_int_equal(bytes->gradients, 4 * OF_1);
     assert_int_equal(bytes->low_precision, mx(LOW_OF_1) + 2 * ODD);
     assert_int_equal(bytes->high_precision, 2 * HIGH_OF_1);
-    /* The router is gathered in FP32. */
-    assert_int_equal(bytes->unsharded, mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER);
+    /* The router is gathered in FP32. The head stays while the layers take turns. */
+    assert_int_equal(bytes->unsharded, mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER + 2 * HEAD);
     assert_int_equal(bytes->staging, 4 * (4 * 128 * 64));
-    assert_int_equal(bytes->panels, layer_panels(1));
+    assert_int_equal(bytes->panels, layer_panels(1, one_panel_of));
     assert_int_equal(bytes->peak, bytes->master + bytes->moments + bytes->gradients +
                                       bytes->low_precision + bytes->high_precision +
                                       bytes->unsharded + bytes->staging + bytes->panels +
@@ -370,13 +375,32 @@ static void plan_report__two_ranks__bytes_of_the_largest(void **state)
     assert_int_equal(bytes->unsharded, 2 * EMBEDDING + mx(LOW_0 + LOW_1) + 2 * ODD + 2 * 2 * NORMS +
                                            4 * ROUTER + 2 * HEAD);
     assert_int_equal(bytes->staging, 2 * (4 * 128 * 64));
-    assert_int_equal(bytes->panels, layer_panels(0) + layer_panels(1));
+    assert_int_equal(bytes->panels, layer_panels(0, panels_of) + layer_panels(1, panels_of));
     assert_int_equal(bytes->gradients, 4 * OF_1);
+    drop(p);
+
+    /* With prefetch the layers have two windows (embedding and layer 1 share one). */
+    p = plan_small(2, WORDS("fsdp_config.prefetch=true"));
+    assert_int_equal(bytes->unsharded,
+                     mx(LOW_0 + LOW_1) + 2 * ODD + 2 * 2 * NORMS + 4 * ROUTER + 2 * HEAD);
+    assert_int_equal(bytes->panels, layer_panels(0, one_panel_of) + layer_panels(1, one_panel_of));
+    drop(p);
+
+    /* Recomputing needs both packed forms at once, whatever the gather leaves out. */
+    p = plan_small(2, WORDS("gradient_checkpointing.activation_checkpoint=full",
+                            "fsdp_config.narrow_backward_gather=true"));
+    assert_int_equal(bytes->unsharded, mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER + 2 * HEAD);
+    assert_int_equal(bytes->panels, layer_panels(1, panels_of));
+    drop(p);
+
+    /* One direction at a time; that of the columns of kv_a has the odd scales. */
+    p = plan_small(2, WORDS("fsdp_config.narrow_backward_gather=true"));
+    assert_int_equal(bytes->unsharded, LOW_1 / 32 * 33 + ODD + 2 * NORMS + 4 * ROUTER + 2 * HEAD);
     drop(p);
 
     p = plan_small(1, NULL);
     assert_int_equal(bytes->unsharded, 0);
-    assert_int_equal(bytes->panels, layer_panels(0) + layer_panels(1));
+    assert_int_equal(bytes->panels, layer_panels(0, panels_of) + layer_panels(1, panels_of));
     drop(p);
 }
 
@@ -386,12 +410,13 @@ static void plan_report__large_vocabulary__units_are_all_looked_at(void **state)
     (void)state;
     planned *p = plan_small(2, WORDS("model.config_overrides.vocab_size=8192"));
     const oct_plan_bytes *bytes = &p->report.bytes;
-    assert_int_equal(bytes->unsharded, 2 * (8192 * 64 + 64));
+    assert_int_equal(bytes->unsharded, 2 * 8192 * 64 + 2 * (8192 * 64 + 64));
     assert_int_equal(bytes->staging, 4 * 8192 * 64);
     drop(p);
     p = plan_small(2, WORDS("model.config_overrides.vocab_size=8192",
                             "model.config_overrides.tie_word_embeddings=true"));
-    assert_int_equal(bytes->unsharded, 2 * 8192 * 64 + mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER);
+    assert_int_equal(bytes->unsharded,
+                     2 * 8192 * 64 + mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER + 2 * 64);
     drop(p);
 }
 
@@ -403,7 +428,7 @@ static void plan_report__float32_model__computes_with_masters(void **state)
     assert_int_equal(bytes->high_precision, 0);
     assert_int_equal(bytes->low_precision, 0);
     assert_int_equal(bytes->panels, 0);
-    assert_int_equal(bytes->unsharded, 4 * (LOW_1 + NORMS + ROUTER));
+    assert_int_equal(bytes->unsharded, 4 * (LOW_1 + NORMS + ROUTER + HEAD));
     drop(p);
 }
 
@@ -413,11 +438,17 @@ static void plan_report__two_ranks__traffic_of_the_busiest(void **state)
     (void)state;
     const int64_t low = mx(LOW_0 + LOW_1) + 2 * ODD - mx(LOW_OF_0);
     const int64_t one_direction = (LOW_0 + LOW_1 - LOW_OF_0) / 32 * 33;
+    /* Embedding and head travel once, the rest for each pass. */
+    const int64_t layers = 2 * 2 * NORMS + 4 * ROUTER;
     const int64_t high = 2 * HIGH_OF_1 + 4 * ROUTER;
     planned *p = plan_small(2, NULL);
     const oct_plan_report *report = &p->report;
     assert_int_equal(report->reduce_scatter_bytes, 3 * 4 * OF_1);
-    assert_int_equal(report->all_gather_bytes, 3 * (one_direction + high + low + high));
+    assert_int_equal(report->all_gather_bytes, 3 * (one_direction + high + low + layers));
+    drop(p);
+
+    p = plan_small(2, WORDS("fsdp_config.narrow_backward_gather=true"));
+    assert_int_equal(report->all_gather_bytes, 3 * (low + high + layers));
     drop(p);
 
     p = plan_small(2, WORDS("fsdp_config.reshard_after_forward=false",
@@ -430,7 +461,7 @@ static void plan_report__two_ranks__traffic_of_the_busiest(void **state)
      * experts go with them. */
     p = plan_small(2, WORDS("low_precision.format=hif8", "low_precision.scaling=current"));
     const int64_t hif8 = LOW_0 + LOW_1 - LOW_OF_0 + 2 * 2 * 4;
-    assert_int_equal(report->all_gather_bytes, 3 * 2 * (hif8 + high));
+    assert_int_equal(report->all_gather_bytes, 3 * (2 * hif8 + high + layers));
     assert_int_equal(report->bytes.low_precision, LOW_OF_1 + 4 * (14 + 2 * 2));
     drop(p);
 }
@@ -448,7 +479,7 @@ static void plan_report__short_last_tiles__last_rank_is_the_busiest(void **state
                                      "low_precision.enabled=false"));
     assert_int_equal(p->report.bytes.master, 4 * of_0);
     assert_int_equal(p->report.reduce_scatter_bytes, 3 * 4 * of_0);
-    assert_int_equal(p->report.all_gather_bytes, 3 * 2 * 2 * of_0);
+    assert_int_equal(p->report.all_gather_bytes, 3 * 2 * (2 * of_0 - 2 * 128 * 128 - 64));
     drop(p);
 }
 
@@ -457,21 +488,22 @@ static void plan_report__replicated__whole_on_each_rank_and_only_gradients_trave
 {
     (void)state;
     const int64_t kept = REPLICATED_0 + REPLICATED_1, cut = LOW_0 + LOW_1 - kept;
-    const int64_t high = EMBEDDING + 2 * NORMS + HEAD;
+    const int64_t high = EMBEDDING + 2 * NORMS + HEAD, layers = 2 * 2 * NORMS + 4 * ROUTER;
     planned *p =
         plan_small(2, WORDS("fsdp_config.shard=even", "fsdp_config.fallback_to_unsharded=true"));
     const oct_plan_report *report = &p->report;
     assert_int_equal(replicated_count(p), 8);
     assert_int_equal(report->bytes.master, 4 * ((TOTAL - kept) / 2 + kept));
     assert_int_equal(report->bytes.low_precision, mx(cut) / 2 + mx(kept) + 2 * ODD);
-    assert_int_equal(report->bytes.unsharded, mx(LOW_1 - REPLICATED_1) + 2 * NORMS + 4 * ROUTER);
-    assert_int_equal(report->bytes.panels, panels_of(4, 128, 64) + panels_of(4, 64, 64) +
-                                               2 * panels_of(1, 128, 64) +
+    assert_int_equal(report->bytes.unsharded,
+                     mx(LOW_1 - REPLICATED_1) + 2 * NORMS + 4 * ROUTER + 2 * HEAD);
+    assert_int_equal(report->bytes.panels, one_panel_of(4, 128, 64) + one_panel_of(4, 64, 64) +
+                                               2 * one_panel_of(1, 128, 64) +
                                                2 * (panels_of(1, 96, 64) + panels_of(1, 64, 64)) +
                                                panels_of(1, 64, 128) + 3 * panels_of(1, 64, 64));
     assert_int_equal(report->reduce_scatter_bytes, 3 * 4 * TOTAL / 2);
     assert_int_equal(report->all_gather_bytes,
-                     3 * (mx(cut) + cut / 32 * 33 + 2 * (2 * high + 4 * ROUTER)) / 2 +
+                     3 * (mx(cut) + cut / 32 * 33 + 2 * high + 4 * ROUTER + layers) / 2 +
                          4 * kept / 2);
     drop(p);
 }
@@ -482,14 +514,21 @@ static void plan_report__accumulation_and_recompute__change_the_activations(void
 {
     (void)state;
     const char *const large = "model.config_overrides.vocab_size=8192";
-    planned *p = plan_small(2, WORDS(large, "training.global_batch_size=2"));
+    planned *p = plan_small(1, WORDS(large, "training.global_batch_size=1"));
     const oct_plan_bytes *bytes = &p->report.bytes;
     const int64_t once = bytes->activations;
     drop(p);
-    p = plan_small(2, WORDS(large, "training.global_batch_size=4"));
+    p = plan_small(1, WORDS(large, "training.global_batch_size=2"));
     assert_int_equal(bytes->activations, once + 4 * 8192 * 64);
     drop(p);
-    p = plan_small(2, WORDS(large, "training.global_batch_size=2",
+    /* Several ranks have the stage, which is FP32 or half of that. */
+    p = plan_small(2, WORDS(large, "training.global_batch_size=4"));
+    assert_int_equal(bytes->activations, once);
+    drop(p);
+    p = plan_small(2, WORDS(large, "training.reduce_dtype=bfloat16"));
+    assert_int_equal(bytes->activations, once + 4 * 8192 * 64);
+    drop(p);
+    p = plan_small(1, WORDS(large, "training.global_batch_size=1",
                             "gradient_checkpointing.activation_checkpoint=full"));
     assert_true(bytes->activations < once);
     drop(p);
