@@ -80,7 +80,7 @@ for kind in weights plain adamw experts odd; do
     torch dump $kind >"$scratch/torch-$kind"
     show $kind octet-$kind
     unread='^$'
-    [ $kind = odd ] && unread='^(cut.dim1|objects.huge) '
+    [ $kind = odd ] && unread='^(cut.dim1|objects.huge|evil) '
     same octet-$kind torch-$kind "$unread"
     for action in ls show verify; do
         "$octet" checkpoint $action "$scratch/$kind" >"$scratch/log" 2>&1 || fail "$action $kind"

@@ -5,7 +5,9 @@
     torch_dcp.py reshard RANKS DIR      the same, each tensor loaded as a DTensor cut over RANKS
     torch_dcp.py adamw DIR CONFIG       loads model and AdamW, checks their state, takes a step
     torch_dcp.py again DIR NEW          loads every key and saves it under NEW
-    torch_dcp.py write KIND DIR CONFIG  writes a checkpoint of a DeepSeek-V3 (kinds: KINDS below)
+    torch_dcp.py write KIND DIR CONFIG [small]
+                                        writes a checkpoint of a DeepSeek-V3 (kinds: KINDS below),
+                                        small: on at most two ranks
 
 A line is `KEY DTYPE [SHAPE] CRC`, the CRC-32 of the elements as FP32, or `KEY TYPE VALUE`; they come
 in the order of their keys' bytes. checkpoint_dump.c prints the same.
@@ -274,7 +276,16 @@ def write_experts(rank, ranks, folder, config):
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
     state = {"model": get_model_state_dict(model),
              "optimizer": get_optimizer_state_dict(model, optimizer, options=flat)}
+    if "small" in sys.argv:  # eleven settings for each parameter
+        state["optimizer"] = {k: v for k, v in state["optimizer"].items() if k.startswith("state.")}
     dcp.async_save(state, storage_writer=writer(folder)).result()
+
+
+class Evil:
+    """Calls a program in whoever unpickles it without care."""
+
+    def __reduce__(self):
+        return os.system, ("true",)
 
 
 def write_odd(rank, ranks, folder, config):
@@ -302,6 +313,7 @@ def write_odd(rank, ranks, folder, config):
         "objects": {"i": -5, "big": 1 << 40, "huge": 1 << 80, "f": 0.1, "t": True, "s": "scale \u00e9",
                     "b": b"\0\xff", "none": None, "list": [1, 2, 3], "size": torch.Size([2, 3]),
                     "dtype": torch.bfloat16},
+        "evil": Evil(),
     }
     dcp.save(state, storage_writer=writer(folder, 3))
 
@@ -363,8 +375,9 @@ def main(words):
     elif action == "reshard":
         in_ranks(int(rest[0]), lambda rank, ranks: reshard(rank, ranks, rest[1]), words)
     elif action == "write":
-        kind, folder, config = rest
+        kind, folder, config, *small = rest
         write, ranks = KINDS[kind]
+        ranks = 2 if small and ranks > 1 else ranks
         if ranks == 1:
             write(0, 1, folder, read_config(config))
         else:
