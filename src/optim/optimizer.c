@@ -1,13 +1,10 @@
 #include "optim/optimizer.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fault.h"
-#include "base/size.h"
-#include "base/threads.h"
 #include "numeric/fmath.h"
+#include "optim/grad_norm.h"
 
 oct_adamw_config oct_adamw_config_from(const oct_config *config)
 {
@@ -19,22 +16,13 @@ oct_adamw_config oct_adamw_config_from(const oct_config *config)
                               .max_grad_norm = config->training.max_grad_norm};
 }
 
-/* One partial per dim-0 index; for 1-D that is one per element. */
-static int64_t slot_partials(const oct_optim_slot *slot)
+static oct_status new_moment(const oct_optimizer *optimizer, const oct_optim_slot *slot,
+                             float **out, oct_err *err)
 {
-    return slot->exp_avg ? slot->rows : 0;
-}
-
-static oct_status new_floats(const oct_param *param, int64_t count, float **out, oct_err *err)
-{
-    size_t bytes = 0;
-    if (!oct_size_mul((size_t)count, sizeof(float), &bytes))
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for '%s': %lld elements", param->fqn,
-                        (long long)count);
-    *out = calloc(1, bytes > 0 ? bytes : 1);
-    if (!*out)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for the moments of '%s': %zu bytes",
-                        param->fqn, bytes);
+    void *memory = NULL;
+    OCT_TRY(oct_ledger_zalloc(optimizer->ledger, OCT_LEDGER_MOMENTS,
+                              (size_t)slot->numel * sizeof(float), slot->param->fqn, &memory, err));
+    *out = memory;
     return OCT_OK;
 }
 
@@ -42,17 +30,20 @@ static void release_slots(oct_optimizer *optimizer)
 {
     for (int64_t i = 0; i < optimizer->slot_count; i++) {
         oct_optim_slot *slot = &optimizer->slots[i];
-        if (slot->value || slot->param->value.data == slot->master)
+        if (slot->value.data)
             slot->param->value.data = NULL;
-        free(slot->value);
+        if (slot->value.data != slot->master)
+            oct_ledger_free(optimizer->ledger, slot->value.data);
+        if (slot->master)
+            oct_ledger_remove(optimizer->ledger, OCT_LEDGER_MASTER,
+                              (size_t)slot->numel * sizeof(float));
         free(slot->master);
-        free(slot->exp_avg);
-        free(slot->exp_avg_sq);
+        oct_ledger_free(optimizer->ledger, slot->exp_avg);
+        oct_ledger_free(optimizer->ledger, slot->exp_avg_sq);
     }
 }
 
-/* Moments first, masters last: a failure leaves every init where it was. */
-static oct_status build_slots(oct_optimizer *optimizer, oct_module_tree *tree, oct_err *err)
+static oct_status build_slots(oct_optimizer *optimizer, const oct_module_tree *tree, oct_err *err)
 {
     for (int64_t i = 0; i < tree->param_count; i++) {
         oct_param *param = tree->params[i];
@@ -64,47 +55,62 @@ static oct_status build_slots(oct_optimizer *optimizer, oct_module_tree *tree, o
         oct_optim_slot *slot = &optimizer->slots[i];
         optimizer->slot_count = i + 1;
         *slot = (oct_optim_slot){.param = param,
-                                 .rows = param->shape[0],
-                                 .numel = oct_param_numel(param),
-                                 .partial_begin = optimizer->partial_count};
+                                 .row_begin = param->row_begin,
+                                 .rows = param->rows,
+                                 .numel = oct_param_own_numel(param)};
         if (!param->requires_grad)
             continue;
-        OCT_TRY(new_floats(param, slot->numel, &slot->exp_avg, err));
-        OCT_TRY(new_floats(param, slot->numel, &slot->exp_avg_sq, err));
-        optimizer->partial_count += slot_partials(slot);
-    }
-    const size_t count = optimizer->partial_count > 0 ? (size_t)optimizer->partial_count : 1;
-    optimizer->partials = calloc(count, sizeof *optimizer->partials);
-    if (!optimizer->partials)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for the gradient norm: %zu partials",
-                        count);
-    for (int64_t i = 0; i < optimizer->slot_count; i++) {
-        oct_optim_slot *slot = &optimizer->slots[i];
-        slot->master = slot->param->init;
-        slot->param->init = NULL;
+        OCT_TRY(new_moment(optimizer, slot, &slot->exp_avg, err));
+        OCT_TRY(new_moment(optimizer, slot, &slot->exp_avg_sq, err));
     }
     return OCT_OK;
 }
 
-oct_status oct_optimizer_create(oct_module_tree *tree, const oct_adamw_config *config,
-                                oct_optimizer **out, oct_err *err)
+/* Only after everything that can fail: until then every init is where it was. */
+static void take_masters(oct_optimizer *optimizer)
 {
-    oct_optimizer *optimizer = calloc(1, sizeof *optimizer);
-    const size_t count = tree->param_count > 0 ? (size_t)tree->param_count : 1;
-    oct_optim_slot *slots = calloc(count, sizeof *slots);
-    if (!optimizer || !slots) {
-        free(optimizer);
-        free(slots);
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for the optimizer: %zu parameters",
-                        count);
+    for (int64_t i = 0; i < optimizer->slot_count; i++) {
+        oct_optim_slot *slot = &optimizer->slots[i];
+        slot->master = slot->param->init;
+        slot->param->init = NULL;
+        oct_ledger_add(optimizer->ledger, OCT_LEDGER_MASTER, (size_t)slot->numel * sizeof(float));
     }
-    optimizer->config = *config;
+}
+
+static oct_status build(oct_optimizer *optimizer, const oct_module_tree *tree, oct_err *err)
+{
+    void *slots = NULL;
+    OCT_TRY(oct_ledger_zalloc(optimizer->ledger, OCT_LEDGER_OTHER,
+                              (size_t)tree->param_count * sizeof *optimizer->slots, "optimizer",
+                              &slots, err));
     optimizer->slots = slots;
-    const oct_status status = build_slots(optimizer, tree, err);
+    return build_slots(optimizer, tree, err);
+}
+
+oct_status oct_optimizer_create(oct_module_tree *tree, const oct_adamw_config *config,
+                                oct_comm *comm, oct_ledger *ledger, oct_optimizer **out,
+                                oct_err *err)
+{
+    oct_optimizer *optimizer = NULL;
+    void *memory = NULL;
+    if (comm)
+        oct_comm_phase(comm, "building the optimizer", NULL);
+    oct_status status =
+        oct_ledger_zalloc(ledger, OCT_LEDGER_OTHER, sizeof *optimizer, "optimizer", &memory, err);
+    if (status == OCT_OK) {
+        optimizer = memory;
+        *optimizer = (oct_optimizer){.config = *config, .comm = comm, .ledger = ledger};
+        status = build(optimizer, tree, err);
+    }
+    if (comm)
+        status = oct_comm_agree(comm, status, err);
+    if (status == OCT_OK)
+        status = oct_norm_prepare(optimizer, err);
     if (status != OCT_OK) {
         oct_optimizer_destroy(optimizer);
         return status;
     }
+    take_masters(optimizer);
     *out = optimizer;
     return OCT_OK;
 }
@@ -114,31 +120,29 @@ void oct_optimizer_destroy(oct_optimizer *optimizer)
     if (!optimizer)
         return;
     release_slots(optimizer);
-    free(optimizer->slots);
-    free(optimizer->partials);
-    free(optimizer);
+    oct_norm_release(optimizer);
+    oct_ledger_free(optimizer->ledger, optimizer->slots);
+    oct_ledger_free(optimizer->ledger, optimizer);
 }
 
 /* --- compute copies ------------------------------------------------------------------------ */
 
-static oct_status attach_value(oct_optim_slot *slot, oct_dtype act_dtype, oct_err *err)
+static oct_status attach_value(const oct_optimizer *optimizer, oct_optim_slot *slot,
+                               oct_dtype act_dtype, oct_err *err)
 {
     oct_param *param = slot->param;
     const bool is_master = act_dtype == OCT_DTYPE_F32 || param->keep_float32;
-    param->value = (oct_tensor){
-        .data = slot->master, .dtype = is_master ? OCT_DTYPE_F32 : act_dtype, .ndim = param->ndim};
-    for (int d = 0; d < param->ndim; d++)
-        param->value.shape[d] = param->shape[d];
-    if (is_master)
-        return OCT_OK;
-    param->value.data = NULL;
-    const size_t bytes =
-        (oct_tensor_bytes(&param->value) + OCT_ARENA_ALIGN - 1) / OCT_ARENA_ALIGN * OCT_ARENA_ALIGN;
-    slot->value = aligned_alloc(OCT_ARENA_ALIGN, bytes > 0 ? bytes : OCT_ARENA_ALIGN);
-    if (!slot->value)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot get memory for the value of '%s': %zu bytes",
-                        param->fqn, bytes);
-    param->value.data = slot->value;
+    oct_tensor value = {.data = slot->master,
+                        .dtype = is_master ? OCT_DTYPE_F32 : act_dtype,
+                        .ndim = param->ndim,
+                        .shape = {slot->rows}};
+    for (int d = 1; d < param->ndim; d++)
+        value.shape[d] = param->shape[d];
+    if (!is_master)
+        OCT_TRY(oct_ledger_alloc(optimizer->ledger, OCT_LEDGER_HIGH_PRECISION,
+                                 oct_tensor_bytes(&value), param->fqn, &value.data, err));
+    slot->value = value;
+    param->value = value;
     return OCT_OK;
 }
 
@@ -152,8 +156,8 @@ oct_status oct_optimizer_attach_values(oct_optimizer *optimizer, const oct_exec 
             oct_dtype_name(act_dtype));
     for (int64_t i = 0; i < optimizer->slot_count; i++) {
         oct_optim_slot *slot = &optimizer->slots[i];
-        if (!slot->param->storage && !slot->value)
-            OCT_TRY(attach_value(slot, act_dtype, err));
+        if (!slot->param->storage && !slot->value.data)
+            OCT_TRY(attach_value(optimizer, slot, act_dtype, err));
     }
     return oct_optimizer_refresh_values(optimizer, exec, err);
 }
@@ -163,98 +167,19 @@ oct_status oct_optimizer_refresh_values(oct_optimizer *optimizer, const oct_exec
 {
     for (int64_t i = 0; i < optimizer->slot_count; i++) {
         const oct_optim_slot *slot = &optimizer->slots[i];
-        if (slot->param->storage || !slot->value)
+        if (!slot->value.data || slot->value.data == slot->master)
             continue;
-        const oct_tensor master = oct_tensor_2d(slot->master, OCT_DTYPE_F32, 1, slot->numel);
-        const oct_tensor value =
-            oct_tensor_2d(slot->value, slot->param->value.dtype, 1, slot->numel);
-        const oct_status status = oct_convert(exec, &master, &value, err);
+        oct_tensor master = slot->value;
+        master.data = slot->master;
+        master.dtype = OCT_DTYPE_F32;
+        const oct_status status = oct_convert(exec, &master, &slot->value, err);
         if (status != OCT_OK)
             return OCT_WRAP(err, status, "refreshing '%s'", slot->param->fqn);
     }
     return OCT_OK;
 }
 
-/* --- gradient norm ------------------------------------------------------------------------- */
-
-/* Partials handed to a thread at a time. */
-enum { PARTIALS_PER_ITEM = 64 };
-
-typedef struct norm_job {
-    oct_optimizer *optimizer;
-    oct_exec exec; /* one thread each, no scratch: a sum of squares needs none */
-} norm_job;
-
-/* The slot that owns partial `index`: the last one that begins at or before it and has any. */
-static int64_t slot_of_partial(const oct_optimizer *optimizer, int64_t index)
-{
-    int64_t low = 0, high = optimizer->slot_count;
-    while (high - low > 1) {
-        const int64_t middle = low + (high - low) / 2;
-        if (optimizer->slots[middle].partial_begin <= index)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static void norm_item(void *arg, int64_t item, int thread)
-{
-    (void)thread;
-    const norm_job *job = arg;
-    oct_optimizer *optimizer = job->optimizer;
-    const int64_t begin = item * PARTIALS_PER_ITEM;
-    const int64_t end = oct_min_i64(begin + PARTIALS_PER_ITEM, optimizer->partial_count);
-    int64_t s = slot_of_partial(optimizer, begin);
-    for (int64_t i = begin; i < end; i++) {
-        while (i >= optimizer->slots[s].partial_begin + slot_partials(&optimizer->slots[s]))
-            s++;
-        const oct_optim_slot *slot = &optimizer->slots[s];
-        const int64_t width = slot->numel / slot->rows;
-        const float *grad = slot->param->grad + (i - slot->partial_begin) * width;
-        optimizer->partials[i] = slot->param->ndim == 1 ? (double)*grad * (double)*grad
-                                                        : oct_sum_squares(&job->exec, grad, width);
-    }
-}
-
-static oct_status check_gradients(const oct_optimizer *optimizer, oct_err *err)
-{
-    for (int64_t i = 0; i < optimizer->slot_count; i++) {
-        const oct_optim_slot *slot = &optimizer->slots[i];
-        if (slot->exp_avg && (!slot->param->grad || !slot->param->grad_started))
-            return OCT_FAIL(err, OCT_E_API,
-                            "cannot compute the gradient norm: no gradient, a finished one is "
-                            "required ('%s')",
-                            slot->param->fqn);
-    }
-    return OCT_OK;
-}
-
-oct_status oct_optimizer_grad_norm(oct_optimizer *optimizer, const oct_exec *exec,
-                                   oct_grad_norm *out, oct_err *err)
-{
-    OCT_TRY(check_gradients(optimizer, err));
-    norm_job job = {.optimizer = optimizer, .exec = *exec};
-    job.exec.threads = 1;
-    job.exec.scratch = NULL;
-    oct_parallel_for(exec->threads, oct_ceil_div(optimizer->partial_count, PARTIALS_PER_ITEM),
-                     norm_item, &job);
-    double sum = 0.0;
-    int64_t first_nonfinite = -1;
-    for (int64_t i = 0; i < optimizer->partial_count; i++) {
-        /* Squares of FP32 values cannot overflow FP64: only a NaN or Inf element gets here. */
-        if (first_nonfinite < 0 && !isfinite(optimizer->partials[i]))
-            first_nonfinite = i;
-        sum += optimizer->partials[i];
-    }
-    *out = (oct_grad_norm){.norm = sqrt(sum), .finite = first_nonfinite < 0};
-    if (first_nonfinite >= 0) {
-        int64_t s = slot_of_partial(optimizer, first_nonfinite);
-        out->nonfinite_fqn = optimizer->slots[s].param->fqn;
-    }
-    return OCT_OK;
-}
+/* --- update --------------------------------------------------------------------------------- */
 
 float oct_clip_factor(double norm, double max_norm)
 {
@@ -263,8 +188,6 @@ float oct_clip_factor(double norm, double max_norm)
     const double factor = max_norm / (norm + 1e-6);
     return factor < 1.0 ? (float)factor : 1.0f;
 }
-
-/* --- update -------------------------------------------------------------------------------- */
 
 oct_status oct_optimizer_update(oct_optimizer *optimizer, const oct_exec *exec,
                                 const oct_grad_norm *norm, double lr_factor, bool *updated,

@@ -255,7 +255,8 @@ static void release_gradients(oct_build *build)
 static oct_status stage_masters(oct_build *build, oct_err *err)
 {
     const oct_adamw_config adamw = oct_adamw_config_from(build->config);
-    OCT_TRY(oct_optimizer_create(&build->tree, &adamw, &build->optimizer, err));
+    OCT_TRY(oct_optimizer_create(&build->tree, &adamw, build->comm, &build->ledger,
+                                 &build->optimizer, err));
     OCT_TRY(oct_optimizer_attach_values(build->optimizer, &build->exec, build->act_dtype, err));
     OCT_TRY(allocate_gradients(build, err));
     return build->fsdp ? oct_fsdp_seal(build->fsdp, err) : OCT_OK;

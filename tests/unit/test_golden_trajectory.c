@@ -48,7 +48,7 @@ static training start(const json_t *root, const char *name, const json_t *run, o
                                      .eps = golden_number(golden, "eps"),
                                      .weight_decay = golden_number(golden, "weight_decay"),
                                      .max_grad_norm = golden_number(golden, "clip_grad_norm")};
-    fixture_ok(t.f, oct_optimizer_create(&t.f->tree, &config, &t.optimizer, &t.f->err));
+    fixture_ok(t.f, oct_optimizer_create(&t.f->tree, &config, NULL, NULL, &t.optimizer, &t.f->err));
     fixture_ok(
         t.f, oct_optimizer_attach_values(t.optimizer, &t.f->exec, t.f->mode.act_dtype, &t.f->err));
     return t;

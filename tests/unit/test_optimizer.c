@@ -60,7 +60,7 @@ static void create__init_values__become_masters_without_copy(void **state)
     for (int i = 0; i < FIX_PARAMS; i++)
         init[i] = fix.params[i]->init;
     oct_optimizer *optimizer = NULL;
-    OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+    OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
     assert_int_equal(optimizer->slot_count, FIX_PARAMS);
     for (int i = 0; i < FIX_PARAMS; i++) {
         assert_ptr_equal(optimizer->slots[i].master, init[i]);
@@ -83,7 +83,8 @@ static void create__parameter_without_init__named_and_tree_unchanged(void **stat
     free(fix.params[2]->init);
     fix.params[2]->init = NULL;
     oct_optimizer *optimizer = NULL;
-    assert_int_equal(oct_optimizer_create(&fix.tree, &config, &optimizer, &err), OCT_E_API);
+    assert_int_equal(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err),
+                     OCT_E_API);
     assert_non_null(strstr(err.msg, "'norm.scale'"));
     assert_non_null(fix.params[0]->init);
     fixture_release(&fix);
@@ -100,7 +101,7 @@ static void grad_norm__against_fp64__and_any_threads(void **state)
             fixture_init(&fix, (oct_isa)isa, threads, 1);
             oct_optimizer *optimizer = NULL;
             oct_grad_norm norm;
-            OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+            OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
             OK(oct_optimizer_grad_norm(optimizer, &fix.exec, &norm, &err));
             long double sum = 0.0L;
             for (int i = 0; i < FIX_PARAMS; i++)
@@ -128,7 +129,7 @@ static void grad_norm__definition__partials_in_order(void **state)
     fixture_init(&fix, OCT_ISA_REF, 2, 5);
     oct_optimizer *optimizer = NULL;
     oct_grad_norm norm;
-    OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+    OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
     OK(oct_optimizer_grad_norm(optimizer, &fix.exec, &norm, &err));
     double sum = 0.0;
     for (int i = 0; i < FIX_PARAMS; i++) {
@@ -156,7 +157,7 @@ static void update__nonfinite_gradient__nothing_changes_and_fqn_named(void **sta
             oct_optimizer *optimizer = NULL;
             oct_grad_norm norm;
             bool updated = false;
-            OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+            OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
             OK(oct_optimizer_attach_values(optimizer, &fix.exec, OCT_DTYPE_BF16, &err));
             OK(oct_optimizer_grad_norm(optimizer, &fix.exec, &norm, &err));
             OK(oct_optimizer_update(optimizer, &fix.exec, &norm, 1.0, &updated, &err));
@@ -200,7 +201,7 @@ static void update__clipped_gradient__same_as_scaled_gradient(void **state)
         bool updated = false;
         oct_grad_norm norm;
         fixture_init(&fix[i], OCT_ISA_REF, 1, 3);
-        OK(oct_optimizer_create(&fix[i].tree, &configs[i], &optimizer[i], &err));
+        OK(oct_optimizer_create(&fix[i].tree, &configs[i], NULL, NULL, &optimizer[i], &err));
         if (i == 1)
             for (int p = 0; p < FIX_PARAMS; p++)
                 for (int64_t k = 0; k < oct_param_numel(fix[i].params[p]); k++)
@@ -229,7 +230,7 @@ static void update__isa_and_threads__same_bits(void **state)
             fixture fix;
             fixture_init(&fix, (oct_isa)isa, threads, 8);
             oct_optimizer *optimizer = NULL;
-            OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+            OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
             for (int t = 0; t < 6; t++) {
                 oct_grad_norm norm;
                 bool updated = false;
@@ -257,7 +258,7 @@ static void attach_values__bf16_and_f32__rounded_or_aliased(void **state)
         fixture_init(&fix, OCT_ISA_REF, 1, 2);
         fix.params[1]->keep_float32 = true;
         oct_optimizer *optimizer = NULL;
-        OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+        OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
         OK(oct_optimizer_attach_values(optimizer, &fix.exec, f32 ? OCT_DTYPE_F32 : OCT_DTYPE_BF16,
                                        &err));
         for (int i = 0; i < FIX_PARAMS; i++) {
@@ -294,7 +295,7 @@ static void grad_norm__gradient_missing__named(void **state)
     fixture_init(&fix, OCT_ISA_REF, 1, 2);
     oct_optimizer *optimizer = NULL;
     oct_grad_norm norm;
-    OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+    OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
     oct_optimizer_zero_grad(optimizer);
     assert_int_equal(oct_optimizer_grad_norm(optimizer, &fix.exec, &norm, &err), OCT_E_API);
     assert_non_null(strstr(err.msg, "'proj.weight'"));
@@ -314,7 +315,7 @@ static void update__frozen_parameter__untouched(void **state)
     oct_optimizer *optimizer = NULL;
     oct_grad_norm norm;
     bool updated = false;
-    OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+    OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
     const uint64_t before = hash_floats(1, optimizer->slots[0].master, optimizer->slots[0].numel);
     const uint64_t other = hash_floats(1, optimizer->slots[1].master, optimizer->slots[1].numel);
     OK(oct_optimizer_grad_norm(optimizer, &fix.exec, &norm, &err));
@@ -335,7 +336,7 @@ static void update__fault__error_and_step_kept(void **state)
     oct_optimizer *optimizer = NULL;
     oct_grad_norm norm;
     bool updated = true;
-    OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+    OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
     const uint64_t before = hash_state(optimizer);
     OK(oct_optimizer_grad_norm(optimizer, &fix.exec, &norm, &err));
     OK(oct_fault_arm("optimizer.update", 1, OCT_FAULT_FAIL, &err));
@@ -387,7 +388,7 @@ static void restore__after_three_steps__continues_to_the_same_bits(void **state)
     fixture fix;
     fixture_init(&fix, OCT_ISA_REF, 1, 4);
     oct_optimizer *optimizer = NULL;
-    OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+    OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
     train(&fix, optimizer, 0, 3);
     save_optimizer(optimizer, 3);
     const uint64_t saved = hash_state(optimizer);
@@ -397,7 +398,7 @@ static void restore__after_three_steps__continues_to_the_same_bits(void **state)
     fixture_init(&other, OCT_ISA_REF, 1, 400);
     oct_optimizer *resumed = NULL;
     oct_checkpoint *cp = NULL;
-    OK(oct_optimizer_create(&other.tree, &config, &resumed, &err));
+    OK(oct_optimizer_create(&other.tree, &config, NULL, NULL, &resumed, &err));
     OK(oct_checkpoint_open_latest(NULL, scratch_dir, OCT_VERIFY_CRC, NULL, NULL, &cp, &err));
     OK(oct_checkpoint_restore_optimizer(cp, resumed, true, &err));
     assert_true(hash_state(resumed) == saved);
@@ -424,7 +425,7 @@ static void items__keys_and_dtypes__weights_masters_moments_step_only(void **sta
     fixture fix;
     fixture_init(&fix, OCT_ISA_REF, 1, 4);
     oct_optimizer *optimizer = NULL;
-    OK(oct_optimizer_create(&fix.tree, &config, &optimizer, &err));
+    OK(oct_optimizer_create(&fix.tree, &config, NULL, NULL, &optimizer, &err));
     save_optimizer(optimizer, 0);
     oct_checkpoint *cp = NULL;
     OK(oct_checkpoint_open_step(NULL, scratch_dir, 0, OCT_VERIFY_CRC, &cp, &err));
