@@ -1,5 +1,6 @@
 #include "fsdp/fsdp.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@ enum { PHASES = 2, NO_WINDOW = -1 };
 
 /* How one physical tensor of a parameter travels in one phase. */
 typedef struct flow {
+    const char *name;
     oct_tensor shard;    /* this rank's part: dtype and shape, no data */
     const size_t *bytes; /* of each rank's part */
     size_t total_bytes;
@@ -217,24 +219,18 @@ static oct_status collect(const oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *
     return OCT_OK;
 }
 
+enum { NAME_BYTES = 32 };
+
 /* What ranks compare of one parameter in one phase. */
 typedef struct record {
     int64_t row_begin, rows;
     int32_t is_replicated, count;
     struct {
-        uint64_t name; /* FNV-1a */
+        char name[NAME_BYTES]; /* as much of it as there is room */
         int32_t dtype, ndim;
         int64_t shape[OCT_MAX_NDIM];
     } tensors[OCT_FSDP_MAX_TENSORS];
 } record;
-
-static uint64_t hash_name(const char *name)
-{
-    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a, 64 bits */
-    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
-        hash = (hash ^ *c) * 0x100000001B3u;
-    return hash;
-}
 
 static oct_status make_record(const oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit,
                               oct_fsdp_phase phase, record *out, oct_err *err)
@@ -250,8 +246,9 @@ static oct_status make_record(const oct_fsdp *fsdp, fsdp_param *p, const fsdp_un
     p->traffic[phase].count = tensors.count;
     for (int i = 0; i < tensors.count; i++) {
         const oct_tensor *tensor = &tensors.tensors[i];
+        p->traffic[phase].flows[i].name = tensors.names[i];
         p->traffic[phase].flows[i].shard = *tensor;
-        out->tensors[i].name = hash_name(tensors.names[i]);
+        (void)snprintf(out->tensors[i].name, NAME_BYTES, "%s", tensors.names[i]);
         out->tensors[i].dtype = (int32_t)tensor->dtype;
         out->tensors[i].ndim = tensor->ndim;
         memcpy(out->tensors[i].shape, tensor->shape,
@@ -260,60 +257,88 @@ static oct_status make_record(const oct_fsdp *fsdp, fsdp_param *p, const fsdp_un
     return OCT_OK;
 }
 
-/* Why two ranks' tensors cannot be one after another along dim 0; NULL if they can. */
-static const char *tensor_difference(const record *a, const record *b, int i)
+static oct_tensor tensor_of(const record *r, int i)
 {
-    if (a->tensors[i].name != b->tensors[i].name)
-        return "name";
-    if (a->tensors[i].dtype != b->tensors[i].dtype)
-        return "dtype";
-    if (a->tensors[i].ndim != b->tensors[i].ndim)
-        return "number of dimensions";
-    for (int d = 1; d < a->tensors[i].ndim; d++)
-        if (a->tensors[i].shape[d] != b->tensors[i].shape[d])
-            return "shape";
-    return NULL;
+    oct_tensor tensor = {.dtype = (oct_dtype)r->tensors[i].dtype, .ndim = r->tensors[i].ndim};
+    memcpy(tensor.shape, r->tensors[i].shape, sizeof tensor.shape);
+    return tensor;
+}
+
+/* Can two ranks' tensors stand one after another along dim 0? */
+static bool fit(const record *a, const record *b, int i)
+{
+    bool same = strcmp(a->tensors[i].name, b->tensors[i].name) == 0 &&
+                a->tensors[i].dtype == b->tensors[i].dtype &&
+                a->tensors[i].ndim == b->tensors[i].ndim;
+    for (int d = 1; same && d < a->tensors[i].ndim; d++)
+        same = a->tensors[i].shape[d] == b->tensors[i].shape[d];
+    return same;
+}
+
+enum { TEXT_BYTES = 128 };
+
+/* "'row_scale' float8_e8m0 [64, 4, 2]" */
+static void describe(const record *r, int i, char text[TEXT_BYTES])
+{
+    int used = snprintf(text, TEXT_BYTES, "'%s' %s [", r->tensors[i].name,
+                        oct_dtype_name((oct_dtype)r->tensors[i].dtype));
+    for (int d = 0; d < r->tensors[i].ndim && used < TEXT_BYTES; d++)
+        used += snprintf(text + used, (size_t)(TEXT_BYTES - used), "%s%lld", d > 0 ? ", " : "",
+                         (long long)r->tensors[i].shape[d]);
+    if (used < TEXT_BYTES)
+        (void)snprintf(text + used, (size_t)(TEXT_BYTES - used), "]");
+}
+
+/* The record of a rank against that of rank 0. */
+static oct_status compare_with_first(const oct_param *param, const record *first,
+                                     const record *other, int rank, oct_err *err)
+{
+    if (other->is_replicated != first->is_replicated)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot gather '%s': it is %s on rank 0 and %s on rank %d, the same on "
+                        "every rank is required",
+                        param->fqn, first->is_replicated ? "replicated" : "sharded",
+                        other->is_replicated ? "replicated" : "sharded", rank);
+    if (other->count != first->count)
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot gather '%s': rank 0 has %d physical tensors and rank %d has %d, "
+                        "the same number is required",
+                        param->fqn, first->count, rank, other->count);
+    for (int i = 0; i < first->count; i++) {
+        if (fit(first, other, i))
+            continue;
+        char a[TEXT_BYTES], b[TEXT_BYTES];
+        describe(first, i, a);
+        describe(other, i, b);
+        return OCT_FAIL(err, OCT_E_SHAPE,
+                        "cannot gather '%s': physical tensor %d is %s on rank 0 and %s on rank %d, "
+                        "the same name, dtype and dims after the first are required",
+                        param->fqn, i, a, b, rank);
+    }
+    return OCT_OK;
 }
 
 /* records[r * stride] is that of rank r. */
 static oct_status compare(const oct_fsdp *fsdp, const fsdp_param *p, const record *records,
                           int64_t stride, oct_err *err)
 {
-    const record *first = records;
-    const int64_t numel = p->param->shape[0];
+    const oct_param *param = p->param;
     int64_t next = 0;
     for (int r = 0; r < oct_comm_size(fsdp->options.comm); r++) {
         const record *other = &records[r * stride];
-        const char *what = other->is_replicated != first->is_replicated ? "replication"
-                           : other->count != first->count               ? "number of tensors"
-                                                                        : NULL;
-        int i = 0;
-        for (; !what && i < first->count; i++)
-            what = tensor_difference(first, other, i);
-        if (what)
-            return OCT_FAIL(err, OCT_E_SHAPE,
-                            "cannot gather '%s': ranks 0 and %d differ in the %s of its physical "
-                            "tensors (%d and %d of them, number %d), the same is required",
-                            p->param->fqn, r, what, first->count, other->count, i);
-        if (!first->is_replicated && other->row_begin != next)
+        OCT_TRY(compare_with_first(param, records, other, r, err));
+        if (!records->is_replicated && other->row_begin != next)
             return OCT_FAIL(err, OCT_E_SHAPE,
                             "cannot gather '%s': the rows of rank %d begin at %lld, %lld is "
                             "required",
-                            p->param->fqn, r, (long long)other->row_begin, (long long)next);
+                            param->fqn, r, (long long)other->row_begin, (long long)next);
         next += other->rows;
     }
-    if (!first->is_replicated && next != numel)
+    if (!records->is_replicated && next != param->shape[0])
         return OCT_FAIL(err, OCT_E_SHAPE,
-                        "cannot gather '%s': ranks own %lld rows, %lld is required", p->param->fqn,
-                        (long long)next, (long long)numel);
+                        "cannot gather '%s': ranks own %lld rows, %lld is required", param->fqn,
+                        (long long)next, (long long)param->shape[0]);
     return OCT_OK;
-}
-
-static size_t bytes_of(const record *r, int i)
-{
-    oct_tensor tensor = {.dtype = (oct_dtype)r->tensors[i].dtype, .ndim = r->tensors[i].ndim};
-    memcpy(tensor.shape, r->tensors[i].shape, sizeof tensor.shape);
-    return oct_tensor_bytes(&tensor);
 }
 
 static oct_status plan_traffic(oct_fsdp *fsdp, traffic *out, const record *records, int64_t stride,
@@ -328,9 +353,10 @@ static oct_status plan_traffic(oct_fsdp *fsdp, traffic *out, const record *recor
         f->total_rows = 0;
         f->total_bytes = 0;
         for (int r = 0; r < ranks; r++) {
-            bytes[r] = bytes_of(&records[r * stride], i);
+            const oct_tensor part = tensor_of(&records[r * stride], i);
+            bytes[r] = oct_tensor_bytes(&part);
             f->total_bytes += bytes[r];
-            f->total_rows += records[r * stride].tensors[i].shape[0];
+            f->total_rows += part.shape[0];
         }
         f->bytes = bytes;
     }
@@ -458,6 +484,10 @@ static oct_status check_shard(const fsdp_param *p, const traffic *planned,
                         p->param->fqn, tensors->count, planned->count);
     for (int i = 0; i < tensors->count; i++) {
         const oct_tensor *a = &tensors->tensors[i], *b = &planned->flows[i].shard;
+        if (strcmp(tensors->names[i], planned->flows[i].name) != 0)
+            return OCT_FAIL(err, OCT_E_SHAPE,
+                            "cannot gather '%s': tensor %d is '%s', '%s' is required as before",
+                            p->param->fqn, i, tensors->names[i], planned->flows[i].name);
         if (a->dtype != b->dtype || a->ndim != b->ndim ||
             memcmp(a->shape, b->shape, (size_t)b->ndim * sizeof b->shape[0]) != 0)
             return OCT_FAIL(
