@@ -121,8 +121,8 @@ static int64_t place_partials(oct_optimizer *optimizer, const ownership *ranks)
     return total;
 }
 
-/* Partials count in the order of slots and rows; of a replicated parameter those of rank 0 do, on
- * every rank. */
+/* Partials are added in the order of slots and rows. A replicated parameter is added once, as rank
+ * 0 has it; that its gradient is not finite on another rank must be seen all the same. */
 static void list_runs(oct_optimizer *optimizer, const ownership *ranks)
 {
     optimizer->partials = optimizer->all_partials + ranks->next[rank_of(optimizer)];
@@ -132,9 +132,12 @@ static void list_runs(oct_optimizer *optimizer, const ownership *ranks)
             continue;
         for (int r = 0; r < rank_count(optimizer); r++) {
             const int64_t count = ranks->of[r * optimizer->slot_count + s].rows;
-            if (count > 0 && (r == 0 || !slot->param->replicated))
+            if (count > 0)
                 optimizer->runs[optimizer->run_count++] =
-                    (oct_norm_run){.slot = s, .begin = ranks->next[r], .count = count};
+                    (oct_norm_run){.slot = s,
+                                   .begin = ranks->next[r],
+                                   .count = count,
+                                   .is_added = r == 0 || !slot->param->replicated};
             ranks->next[r] += count;
         }
     }
@@ -224,7 +227,6 @@ static oct_status check_gradients(const oct_optimizer *optimizer, oct_err *err)
     return OCT_OK;
 }
 
-/* Adds every partial that counts. */
 static oct_grad_norm sum_runs(const oct_optimizer *optimizer)
 {
     double sum = 0.0;
@@ -233,10 +235,12 @@ static oct_grad_norm sum_runs(const oct_optimizer *optimizer)
         const oct_norm_run *run = &optimizer->runs[i];
         const double *partials = optimizer->all_partials + run->begin;
         for (int64_t k = 0; k < run->count; k++) {
-            /* Squares of FP32 values cannot overflow FP64: only a NaN or Inf element gets here. */
-            if (!nonfinite_fqn && !isfinite(partials[k]))
+            /* Squares of FP32 values cannot overflow FP64: only from a NaN or Inf element. */
+            const bool finite = isfinite(partials[k]);
+            if (!finite && !nonfinite_fqn)
                 nonfinite_fqn = optimizer->slots[run->slot].param->fqn;
-            sum += partials[k];
+            if (run->is_added || !finite)
+                sum += partials[k];
         }
     }
     return (oct_grad_norm){

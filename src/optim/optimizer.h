@@ -35,9 +35,11 @@ typedef struct oct_optim_slot {
     int64_t partial_begin; /* first of its own partials of the gradient norm */
 } oct_optim_slot;
 
-/* Partials of one slot that one rank sends, all_partials[begin .. begin+count-1]. */
+/* Partials of one slot that one rank sends, all_partials[begin .. begin+count-1]. Of a replicated
+ * parameter only those of rank 0 are added; all must be finite. */
 typedef struct oct_norm_run {
     int64_t slot, begin, count;
+    bool is_added;
 } oct_norm_run;
 
 typedef struct oct_optimizer {
@@ -52,7 +54,7 @@ typedef struct oct_optimizer {
     double *partials;      /* those of this rank, in place */
     int64_t partial_count; /* of this rank */
     size_t *partial_bytes; /* that each rank sends */
-    oct_norm_run *runs;    /* every partial that counts, in ascending global order */
+    oct_norm_run *runs;    /* every partial, those that are added in ascending global order */
     int64_t run_count;
 } oct_optimizer;
 

@@ -392,6 +392,12 @@ static void check_nonfinite(member *m, void *arg)
         HOLDS(m, is_unchanged(m, &before));
     }
     fill_gradients(m, 300);
+    if (m->rank == m->ranks - 1)
+        plant(m, 3, bad); /* a replica that differs */
+    one_step(m, 1, &norm, &updated);
+    HOLDS(m, !norm.finite && !isfinite(norm.norm) && !updated && m->optimizer->step == 1);
+    HOLDS(m, norm.nonfinite_fqn && strcmp(norm.nonfinite_fqn, specs[3].fqn) == 0);
+    fill_gradients(m, 300);
     one_step(m, 1, &norm, &updated);
     HOLDS(m, norm.finite && updated && m->optimizer->step == 2);
 }
