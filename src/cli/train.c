@@ -235,17 +235,6 @@ static oct_status join_ranks(oct_comm **comm, oct_err *err)
     return oct_comm_create(&options, comm, err);
 }
 
-/* Several would each train the whole model. */
-static oct_status require_one_rank(const oct_comm *comm, oct_err *err)
-{
-    if (oct_comm_size(comm) > 1)
-        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                        "cannot train on several ranks: found %d ranks, 1 is required until "
-                        "weights can be sharded",
-                        oct_comm_size(comm));
-    return OCT_OK;
-}
-
 /* What this rank is asked to do. Mistakes that all ranks make are those of rank 0. */
 static oct_status read_request(oct_comm *comm, int argc, char **argv, request *r, bool *told,
                                oct_err *err)
@@ -276,10 +265,6 @@ static int train(oct_comm *comm, int argc, char **argv, request *r)
         if (oct_comm_rank(comm) == 0)
             status = print_config(&r->job, &err);
         return status == OCT_OK ? OCT_EXIT_OK : tell_failure(comm, status, &err);
-    }
-    if (status == OCT_OK) {
-        oct_comm_phase(comm, "counting ranks", NULL);
-        status = oct_comm_agree(comm, require_one_rank(comm, &err), &err);
     }
     if (status == OCT_OK)
         return run(comm, r);

@@ -664,7 +664,7 @@ static oct_status run_micro_batches(trainer *t, int64_t tokens, double *sums, oc
         for (int64_t p = 0; p < build->tree.param_count; p++)
             build->tree.params[p]->grad_started = true;
     }
-    return OCT_OK;
+    return oct_build_finish_gradients(build, err);
 }
 
 /* The sum of the micro-batches of all ranks, in their global order, whatever the number of ranks:
