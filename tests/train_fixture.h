@@ -268,8 +268,8 @@ static inline record *record_create(void)
 }
 
 /* Reads train.yaml with `words` (ended by NULL, may be NULL itself) over the words of a format. */
-static inline void load_config(const temp_dir *dir, int format, const char *const *words,
-                               oct_arena *arena, oct_config *config)
+static inline void load_config_of(const temp_dir *dir, int format, const char *const *words,
+                                  int ranks, oct_arena *arena, oct_config *config)
 {
     const char *all[MAX_WORDS];
     int count = 0;
@@ -282,8 +282,34 @@ static inline void load_config(const temp_dir *dir, int format, const char *cons
     const char *const file = temp_dir_name(dir, "train.yaml");
     oct_err err = {0};
     if (oct_config_load(&file, 1, all, count, arena, NULL, NULL, config, &err) != OCT_OK ||
-        oct_config_resolve(config, 1, &err) != OCT_OK)
+        oct_config_resolve(config, ranks, &err) != OCT_OK)
         fail_msg("%s", err.msg);
+}
+
+static inline void load_config(const temp_dir *dir, int format, const char *const *words,
+                               oct_arena *arena, oct_config *config)
+{
+    load_config_of(dir, format, words, 1, arena, config);
+}
+
+/* Trains as one rank of `comm` (NULL: the only one) in the folder `path`; r keeps its hooks. */
+static inline void train_rank(oct_comm *comm, const char *path, const oct_config *config,
+                              const char *resume, record *r)
+{
+    const oct_train_options options = {.run_dir = path,
+                                       .resume = resume,
+                                       .comm = comm,
+                                       .observer = {.arg = r,
+                                                    .message = record_message,
+                                                    .warning = record_warning,
+                                                    .row = record_row,
+                                                    .saved = record_saved,
+                                                    .gradients = record_gradients,
+                                                    .stepped = record_step}};
+    r->saved_step = -1;
+    r->row_count = r->attempts = r->warnings = r->messages = r->saves = 0;
+    r->err = (oct_err){0};
+    r->status = oct_train(config, &options, &r->result, &r->err);
 }
 
 /* Trains in `run` below the folder; r keeps its hooks. */
@@ -296,19 +322,7 @@ static inline void train(const temp_dir *dir, const char *run, int format, const
     load_config(dir, format, words, &arena, &config);
     char path[512];
     (void)snprintf(path, sizeof path, "%s/%s", dir->path, run);
-    const oct_train_options options = {.run_dir = path,
-                                       .resume = resume,
-                                       .observer = {.arg = r,
-                                                    .message = record_message,
-                                                    .warning = record_warning,
-                                                    .row = record_row,
-                                                    .saved = record_saved,
-                                                    .gradients = record_gradients,
-                                                    .stepped = record_step}};
-    r->saved_step = -1;
-    r->row_count = r->attempts = r->warnings = r->messages = r->saves = 0;
-    r->err = (oct_err){0};
-    r->status = oct_train(&config, &options, &r->result, &r->err);
+    train_rank(NULL, path, &config, resume, r);
     oct_arena_release(&arena);
 }
 
