@@ -162,6 +162,8 @@ oct_status oct_publish(const oct_publication *publication, oct_err *err)
     OCT_TRY(save_paths_init(p, &paths, err));
     OCT_TRY(check_data_files(p, paths.tmp, err));
     OCT_TRY(write_metadata(p, paths.tmp, err));
+    if (oct_fault("checkpoint.commit"))
+        return OCT_FAIL(err, OCT_E_IO, "cannot write in '%s': fault point", paths.tmp);
     OCT_TRY(write_commit(p, paths.tmp, err));
     OCT_TRY(oct_file_sync_dir(p->files, paths.tmp, err));
     OCT_TRY(show(p, &paths, &has_replaced, err));
