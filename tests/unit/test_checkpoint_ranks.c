@@ -7,13 +7,13 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
 #include "comm/comm.h"
+#include "crash_files.h"
 #include "numeric/bf16.h"
 #include "unit/faulty_files.h"
 #include "unit/scratch_dir.h"
@@ -245,6 +245,14 @@ static void collect_warning(void *arg, const char *line)
     strncat(warnings, "\n", sizeof warnings - strlen(warnings) - 1);
 }
 
+/* Where all ranks save: the scratch folder, or a file system in memory. */
+static const oct_file_table *disk = &oct_file_table_real;
+
+static const char *root(void)
+{
+    return disk == &oct_file_table_real ? scratch_dir : "/run/checkpoints";
+}
+
 static const oct_checkpoint_meta meta = {.config_hash = "00ff", .model_json = "{\"layers\":2}"};
 
 /* One save by all ranks. */
@@ -260,9 +268,9 @@ typedef struct save_job {
 static oct_status create_writer(oct_comm *comm, const oct_file_table *files, int64_t keep,
                                 oct_checkpoint_writer **out, oct_err *err)
 {
-    const oct_checkpoint_options options = {.files = files,
+    const oct_checkpoint_options options = {.files = files ? files : disk,
                                             .comm = comm,
-                                            .root = scratch_dir,
+                                            .root = root(),
                                             .keep_latest_k = keep,
                                             .chunk_bytes = 600,
                                             .warn = collect_warning};
@@ -314,14 +322,17 @@ static const char *step_name(int64_t step)
     return name;
 }
 
+static int count_leftover(void *arg, const char *name)
+{
+    *(int *)arg += oct_checkpoint_step_of_name(name) < 0;
+    return 0;
+}
+
 /* Names below the root that are no committed step. */
 static int count_leftovers(void)
 {
-    DIR *dir = opendir(scratch_dir);
     int count = 0;
-    for (const struct dirent *entry; (entry = readdir(dir));)
-        count += entry->d_name[0] != '.' && oct_checkpoint_step_of_name(entry->d_name) < 0;
-    (void)closedir(dir);
+    assert_int_equal(disk->list(disk, root(), count_leftover, &count), 0);
     return count;
 }
 
@@ -344,10 +355,10 @@ static int load_on_rank(oct_comm *comm, void *arg)
     oct_checkpoint *cp = NULL;
     *err = (oct_err){0};
     job->out.status[rank] =
-        job->step < 0 ? oct_checkpoint_open_latest_together(comm, NULL, scratch_dir, job->level,
+        job->step < 0 ? oct_checkpoint_open_latest_together(comm, disk, root(), job->level,
                                                             collect_warning, NULL, &cp, err)
-                      : oct_checkpoint_open_step_together(comm, NULL, scratch_dir, job->step,
-                                                          job->level, &cp, err);
+                      : oct_checkpoint_open_step_together(comm, disk, root(), job->step, job->level,
+                                                          &cp, err);
     EXPECT(comm, (job->out.status[rank] == OCT_OK) == (cp != NULL));
     if (cp) {
         const int64_t step = oct_checkpoint_step(cp);
@@ -772,6 +783,41 @@ static void save__a_rank_left__its_error_on_all_and_the_next_start_sweeps(void *
     }
 }
 
+/* --- a power cut --------------------------------------------------------------------------- */
+
+/* The power of all ranks goes at every call of any of them. */
+static void save__power_cut_at_each_call__older_or_newer_is_whole(void **state)
+{
+    (void)state;
+    enum { RANKS = 3 };
+    crash_files before;
+    crash_files_init(&before);
+    disk = &before.table;
+    save(RANKS, 1, 11);
+    crash_files_reboot(&before, CRASH_LOSE_ALL, 0); /* what was reported saved stays */
+    for (int loss = CRASH_LOSE_ALL; loss <= CRASH_LOSE_SOME; loss++) {
+        bool reached = true;
+        int64_t calls = 0;
+        for (; reached; calls++) {
+            crash_files fs;
+            crash_files_copy(&fs, &before);
+            disk = &fs.table;
+            crash_files_arm(&fs, CRASH_LOST, calls + 1);
+            save_job job = {.step = 2, .seed = 22};
+            run_team(RANKS, save_on_rank, &job);
+            expect_same(&job.out, RANKS);
+            reached = fs.fault[0] != '\0';
+            assert_true(reached || job.out.status[0] == OCT_OK);
+            crash_files_reboot(&fs, (crash_loss)loss, (uint64_t)calls);
+            check_restart(job.out.status[0] == OCT_OK);
+            crash_files_release(&fs);
+        }
+        assert_true(calls > 30);
+    }
+    crash_files_release(&before);
+    disk = &oct_file_table_real;
+}
+
 /* --- damage -------------------------------------------------------------------------------- */
 
 static char *read_file(const char *path, size_t *bytes)
@@ -1099,6 +1145,7 @@ int main(void)
                                fresh),
         cmocka_unit_test_setup(save__a_rank_left__its_error_on_all_and_the_next_start_sweeps,
                                fresh),
+        cmocka_unit_test_setup(save__power_cut_at_each_call__older_or_newer_is_whole, fresh),
         cmocka_unit_test_setup(open_together__damage_in_each_file__named_once_and_passed_over,
                                fresh),
         cmocka_unit_test_setup(open_together__stale_shard_of_a_larger_world__ignored_or_refused,
