@@ -132,7 +132,7 @@ static const spec specs[SPEC_COUNT] = {
     {"model.bias", OCT_DTYPE_BF16, CUT_NONE, 1, {11}},
     {"optimizer.step", OCT_DTYPE_F32, CUT_NONE, 0, {0}},
     {"model.empty", OCT_DTYPE_F32, CUT_TILES, 2, {0, 3}},
-    {"model.zbig", OCT_DTYPE_F32, CUT_NONE, 2, {301, 1000}},
+    {"model.zbig", OCT_DTYPE_F32, CUT_NONE, 2, {70, 4000}},
 };
 
 static void rows_of(const spec *s, int rank, int size, int64_t *begin, int64_t *rows)
@@ -310,6 +310,15 @@ static void save(int ranks, int64_t step, uint32_t seed)
         fail_msg("%s", job.out.err[0].msg);
 }
 
+/* Step 1 of seed 11 stays; what came after it goes. */
+static void forget_later_steps(void)
+{
+    static const char *const names[] = {"step-2", "step-102"};
+    for (int i = 0; i < 2; i++)
+        if (access(scratch_path(names[i]), F_OK) == 0)
+            assert_int_equal(oct_file_remove_dir(disk, scratch_path(names[i]), NULL), 0);
+}
+
 static bool exists(const char *name)
 {
     return access(scratch_path(name), F_OK) == 0;
@@ -453,15 +462,15 @@ static void save__eight_ranks__each_writes_what_it_owns(void **state)
     assert_int_equal(chunks_of(cp, 5), 1); /* replicated: one rank */
     assert_int_equal(chunks_of(cp, 7), 1);
     assert_int_equal(chunks_of(cp, 8), 0); /* the chunk of an empty tensor is not counted */
-    assert_int_equal(chunks_of(cp, BIG), 301);
+    assert_int_equal(chunks_of(cp, BIG), 70);
     oct_checkpoint_close(cp);
-    /* 1.2 MB in pages of one row each: an eighth for every rank. */
+    /* 70 rows of 16,000 bytes in 5 pages each: an eighth for every rank. */
     for (int r = 0; r < 8; r++) {
         char name[64];
         struct stat info;
         (void)snprintf(name, sizeof name, "step-3/__%d_0.distcp", r);
         assert_int_equal(stat(scratch_path(name), &info), 0);
-        assert_in_range(info.st_size, 37 * 8192, 38 * 8192 + (r == 0 ? 30 : 12) * 4096);
+        assert_in_range(info.st_size, (8 * 5 - 1) * 4096, (9 * 5 + (r == 0 ? 30 : 12)) * 4096);
     }
     assert_false(exists("step-3/__8_0.distcp"));
 }
@@ -532,9 +541,10 @@ static void fail_each_call(int ranks, int faulty_rank, faulty_mode mode)
 {
     bool reached = true;
     int64_t failures = 0, calls = 0;
+    assert_int_equal(scratch_clear(), 0);
+    save(2, 1, 11);
     for (int64_t n = 1; reached; n++) {
-        assert_int_equal(scratch_clear(), 0);
-        save(2, 1, 11);
+        forget_later_steps();
         faulty_files files = faulty_files_new(mode, n);
         save_job job = {.step = 2, .seed = 22};
         job.files[faulty_rank] = &files.table;
@@ -581,11 +591,9 @@ static void save__each_call_of_rank_0_fails__same_error_on_all(void **state)
 static void save__each_call_of_another_rank_fails__same_error_on_all(void **state)
 {
     (void)state;
-    for (int ranks = 2; ranks <= 8; ranks *= 2)
-        for (int rank = 1; rank<ranks; rank += ranks> 4 ? 3 : 1) {
-            fail_each_call(ranks, rank, FAULTY_EIO);
-            fail_each_call(ranks, rank, FAULTY_DEAD);
-        }
+    fail_each_call(2, 1, FAULTY_EIO);
+    fail_each_call(4, 3, FAULTY_DEAD);
+    fail_each_call(8, 5, FAULTY_EIO);
 }
 
 /* Rank 1's files land on another disk. */
@@ -705,9 +713,10 @@ static void save__each_exchange_fails__its_error_on_all_and_no_half_checkpoint(v
     for (int rank = 0; rank < RANKS; rank++) {
         bool reached = true;
         int64_t failures = 0;
+        assert_int_equal(scratch_clear(), 0);
+        save(RANKS, 1, 11);
         for (int64_t op = 0; reached; op++) {
-            assert_int_equal(scratch_clear(), 0);
-            save(RANKS, 1, 11);
+            forget_later_steps();
             reached = false;
             cut_cable fault = {.rank = rank, .op = op, .reached = &reached};
             const oct_comm_options options = {.timeout_seconds = 60.0,
