@@ -4,8 +4,10 @@
 #define OCT_TESTS_CRASH_STORY_H
 
 #include <malloc.h>
+#include <pthread.h>
 
 #include "checkpoint/checkpoint.h"
+#include "comm/comm.h"
 #include "crash_files.h"
 #include "numeric/bf16.h"
 
@@ -21,6 +23,7 @@ typedef struct saved {
 /* A run so far: checkpoints reported saved, and one more save that a fault meets. */
 typedef struct story {
     const char *name;
+    int ranks;    /* that save, as threads of this process; 0: one without a comm */
     int64_t keep; /* keep_latest_k */
     saved before[3];
     int before_count;
@@ -39,84 +42,152 @@ static void fill(float out[ROWS * COLS], uint32_t seed)
         out[i] = (float)(1000 * seed + (uint32_t)i) * 0.1f;
 }
 
-static oct_status add_items(oct_item_list *list, const float *weight, uint32_t seed, oct_err *err)
+/* Rows r*ROWS/R .. of two tensors, and what all ranks hold. */
+static oct_status add_items(oct_item_list *list, int rank, int ranks, const float *weight,
+                            uint32_t seed, oct_err *err)
 {
-    OCT_TRY(oct_item_add_tensor(list, "weight", OCT_DTYPE_BF16, 2, crash_shape, weight, err));
-    OCT_TRY(oct_item_add_tensor(list, "master", OCT_DTYPE_F32, 2, crash_shape, weight, err));
+    const int64_t begin = ROWS * rank / ranks, rows = ROWS * (rank + 1) / ranks - begin;
+    const float *own = weight + begin * COLS;
+    OCT_TRY(
+        oct_item_add_shard(list, "weight", OCT_DTYPE_BF16, 2, crash_shape, begin, rows, own, err));
+    OCT_TRY(
+        oct_item_add_shard(list, "master", OCT_DTYPE_F32, 2, crash_shape, begin, rows, own, err));
+    OCT_TRY(oct_item_add_tensor(list, "router", OCT_DTYPE_F32, 2, crash_shape, weight, err));
     return oct_item_add_int(list, "train_state", "seed", seed, err);
 }
 
 /* NULL if the checkpoint is that of `seed`; otherwise what is wrong. */
 static const char *find_difference(const oct_checkpoint *cp, int64_t seed)
 {
-    float wanted[ROWS * COLS], master[ROWS * COLS], weight[ROWS * COLS];
+    float wanted[ROWS * COLS], master[ROWS * COLS], router[ROWS * COLS], weight[ROWS * COLS];
     oct_err err = {0};
     fill(wanted, (uint32_t)seed);
     if (oct_checkpoint_read_tensor(cp, "master", 2, crash_shape, master, &err) != OCT_OK ||
+        oct_checkpoint_read_tensor(cp, "router", 2, crash_shape, router, &err) != OCT_OK ||
         oct_checkpoint_read_tensor(cp, "weight", 2, crash_shape, weight, &err) != OCT_OK)
         return "a tensor does not load";
     if (memcmp(master, wanted, sizeof wanted) != 0)
         return "another master";
+    if (memcmp(router, wanted, sizeof wanted) != 0)
+        return "another router";
     for (int i = 0; i < ROWS * COLS; i++)
         if (oct_f32_bits(weight[i]) != oct_f32_bits(oct_bf16_round(wanted[i])))
             return "another weight";
     return NULL;
 }
 
-/* --- a process ----------------------------------------------------------------------------- */
+/* --- processes ----------------------------------------------------------------------------- */
 
-/* It starts, saves up to two steps and ends. The fault meets the start or the first save. */
+enum { MAX_RANKS = 4 };
+
+/* Ranks start, save up to two steps and end. The fault meets the start or the first save. */
 typedef struct process {
     crash_files *fs;
+    int ranks;
     int64_t keep;
     const saved *saves;
     int save_count;
     bool has_started;
     oct_status status[2]; /* OCT_OK: the step was reported saved */
     oct_err err[2];
+    bool differ; /* the ranks do not tell the same */
 } process;
 
-static oct_status save_step(oct_checkpoint_writer *writer, const saved *next, oct_err *err)
+typedef struct process_rank {
+    const process *all;
+    oct_comm *comm; /* NULL: the only rank */
+    bool has_started;
+    oct_status status[2];
+    oct_err err[2];
+} process_rank;
+
+static oct_status save_step(const process_rank *p, oct_checkpoint_writer *writer, const saved *next,
+                            oct_err *err)
 {
     static const oct_checkpoint_meta meta = {.config_hash = "00ff", .model_json = "{}"};
     float weight[ROWS * COLS];
     oct_item_list list;
     oct_item_list_init(&list);
     fill(weight, next->seed);
-    oct_status status = add_items(&list, weight, next->seed, err);
+    oct_status status = add_items(&list, p->comm ? oct_comm_rank(p->comm) : 0,
+                                  p->comm ? oct_comm_size(p->comm) : 1, weight, next->seed, err);
     if (status == OCT_OK)
         status = oct_checkpoint_save(writer, next->step, &list, &meta, err);
     oct_item_list_release(&list);
     return status;
 }
 
-static void run(process *p)
+/* No rank is in one save while another is in the next. */
+static void end_of_fault(const process_rank *p)
 {
-    oct_checkpoint_writer *writer = NULL;
-    const oct_checkpoint_options options = {
-        .files = &p->fs->table, .root = crash_root, .keep_latest_k = p->keep};
-    p->status[0] = oct_checkpoint_writer_create(&options, &writer, &p->err[0]);
-    p->has_started = p->status[0] == OCT_OK;
-    if (p->has_started && p->save_count > 0)
-        p->status[0] = save_step(writer, &p->saves[0], &p->err[0]);
-    crash_files_forgive(p->fs);
-    p->status[1] = OCT_E_IO;
-    if (p->has_started && p->save_count > 1)
-        p->status[1] = save_step(writer, &p->saves[1], &p->err[1]);
-    oct_checkpoint_writer_destroy(writer);
+    oct_err err = {0};
+    if (p->comm && oct_comm_barrier(p->comm, &err) != OCT_OK)
+        return;
+    if (!p->comm || oct_comm_rank(p->comm) == 0)
+        crash_files_forgive(p->all->fs);
+    if (p->comm)
+        (void)!oct_comm_barrier(p->comm, &err);
 }
 
+static void *run_rank(void *arg)
+{
+    process_rank *p = arg;
+    oct_checkpoint_writer *writer = NULL;
+    const oct_checkpoint_options options = {.files = &p->all->fs->table,
+                                            .comm = p->comm,
+                                            .root = crash_root,
+                                            .keep_latest_k = p->all->keep};
+    p->status[0] = oct_checkpoint_writer_create(&options, &writer, &p->err[0]);
+    p->has_started = p->status[0] == OCT_OK;
+    if (p->has_started && p->all->save_count > 0)
+        p->status[0] = save_step(p, writer, &p->all->saves[0], &p->err[0]);
+    end_of_fault(p);
+    p->status[1] = OCT_E_IO;
+    if (p->has_started && p->all->save_count > 1)
+        p->status[1] = save_step(p, writer, &p->all->saves[1], &p->err[1]);
+    oct_checkpoint_writer_destroy(writer);
+    oct_comm_destroy(p->comm);
+    return NULL;
+}
+
+static void run_team(process *p, process_rank *ranks)
+{
+    const oct_comm_options options = {.timeout_seconds = 120.0, .piece_bytes = 4096};
+    oct_comm *comms[MAX_RANKS] = {0};
+    pthread_t threads[MAX_RANKS];
+    oct_err err = {0};
+    if (oct_comm_create_team(p->ranks, &options, comms, &err) != OCT_OK)
+        fail_msg("%s", err.msg);
+    for (int r = 0; r < p->ranks; r++) {
+        ranks[r] = (process_rank){.all = p, .comm = comms[r]};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+    }
+    for (int r = 0; r < p->ranks; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (int r = 1; r < p->ranks; r++)
+        for (int i = 0; i < 2; i++)
+            p->differ = p->differ || ranks[r].status[i] != ranks[0].status[i] ||
+                        strcmp(ranks[r].err[i].msg, ranks[0].err[i].msg) != 0;
+}
+
+static void run(process *p)
+{
+    process_rank ranks[MAX_RANKS] = {{.all = p}};
+    if (p->ranks > 0)
+        run_team(p, ranks);
+    else
+        (void)run_rank(&ranks[0]);
+    p->has_started = ranks[0].has_started;
+    for (int i = 0; i < 2; i++) {
+        p->status[i] = ranks[0].status[i];
+        p->err[i] = ranks[0].err[i];
+    }
+}
+
+/* A start without a save, of one rank: enough for what is on the disk. */
 static oct_status start(crash_files *fs, int64_t keep, oct_err *err)
 {
     process p = {.fs = fs, .keep = keep};
-    run(&p);
-    *err = p.err[0];
-    return p.status[0];
-}
-
-static oct_status start_and_save(crash_files *fs, int64_t keep, const saved *next, oct_err *err)
-{
-    process p = {.fs = fs, .keep = keep, .saves = next, .save_count = 1};
     run(&p);
     *err = p.err[0];
     return p.status[0];
@@ -258,9 +329,10 @@ static void check_next_save(const place *at)
     (void)snprintf(here.text, sizeof here.text, "%.400s, the next save", at->text);
     after.before_count = 0;
     after.next = (saved){at->story->next.step + 1, 99};
-    oct_err err = {0};
-    if (start_and_save(&fs, after.keep, &after.next, &err) != OCT_OK)
-        violated(&here, "it fails", err.msg);
+    process p = {.fs = &fs, .keep = after.keep, .saves = &after.next, .save_count = 1};
+    run(&p); /* one rank goes on with what several saved */
+    if (p.status[0] != OCT_OK)
+        violated(&here, "it fails", p.err[0].msg);
     crash_files_reboot(&fs, CRASH_LOSE_ALL, 0);
     check_newest(&here, true);
     crash_files_release(&fs);
@@ -306,12 +378,15 @@ static bool can_lose(crash_mode mode, crash_loss loss)
 /* A disk on which everything of `before` was reported saved. */
 static void make_before(crash_files *fs, const story *s)
 {
-    oct_err err = {0};
     crash_files_init(fs);
     fs->transfer_bytes = 3000;
-    for (int i = 0; i < s->before_count; i++)
-        if (start_and_save(fs, s->keep, &s->before[i], &err) != OCT_OK)
-            fail_msg("%s", err.msg);
+    for (int i = 0; i < s->before_count; i++) {
+        process p = {
+            .fs = fs, .ranks = s->ranks, .keep = s->keep, .saves = &s->before[i], .save_count = 1};
+        run(&p);
+        if (p.status[0] != OCT_OK)
+            fail_msg("%s", p.err[0].msg);
+    }
     if (s->before_count > 0)
         crash_files_reboot(fs, CRASH_LOSE_ALL, 0);
 }
@@ -347,11 +422,13 @@ static void check_going_on(const story *s, const crash_files *before, int m, int
     crash_files_copy(&fs, before);
     crash_files_arm(&fs, modes[m].mode, n);
     const saved saves[2] = {s->next, after.next};
-    process p = {.fs = &fs, .keep = s->keep, .saves = saves, .save_count = 2};
+    process p = {.fs = &fs, .ranks = s->ranks, .keep = s->keep, .saves = saves, .save_count = 2};
     run(&p);
     place at = {.story = &after, .fs = &fs};
     (void)snprintf(at.text, sizeof at.text, "%s at call %lld (%s), going on", modes[m].name,
                    (long long)n, fs.fault);
+    if (p.differ)
+        violated(&at, "the ranks tell different things", p.err[0].msg);
     if (p.has_started && p.status[1] != OCT_OK)
         violated(&at, "the next save fails", p.err[1].msg);
     crash_files_reboot(&fs, CRASH_LOSE_ALL, 0);
@@ -377,10 +454,12 @@ static int64_t fail_each_call(const story *s, const crash_files *before, int m)
     const crash_mode mode = modes[m].mode;
     for (int64_t n = 1;; n++) {
         crash_files fs;
-        oct_err err = {0};
         crash_files_copy(&fs, before);
         crash_files_arm(&fs, mode, n);
-        const oct_status status = start_and_save(&fs, s->keep, &s->next, &err);
+        process p = {
+            .fs = &fs, .ranks = s->ranks, .keep = s->keep, .saves = &s->next, .save_count = 1};
+        run(&p);
+        const oct_status status = p.status[0];
         const bool reached = fs.fault[0];
         place at = {.story = s,
                     .fs = &fs,
@@ -388,7 +467,9 @@ static int64_t fail_each_call(const story *s, const crash_files *before, int m)
         (void)snprintf(at.text, sizeof at.text, "%s at call %lld (%s)", modes[m].name, (long long)n,
                        fs.fault);
         if (status != OCT_OK)
-            check_message(&at, mode, &err);
+            check_message(&at, mode, &p.err[0]);
+        if (p.differ)
+            violated(&at, "the ranks tell different things", p.err[0].msg);
         if (fs.open_files != 0)
             violated(&at, "a file stays open", "");
         for (int loss = CRASH_LOSE_NOTHING; loss <= CRASH_LOSE_SOME; loss++)

@@ -96,7 +96,9 @@ static void check_sweep(const story *s, crash_mode first, crash_loss loss)
         char text[320], leftover[CRASH_NAME_BYTES] = "";
         crash_files_copy(&after, &before);
         crash_files_arm(&after, first, n);
-        const bool reported = start_and_save(&after, s->keep, &s->next, &err) == OCT_OK;
+        process p = {.fs = &after, .keep = s->keep, .saves = &s->next, .save_count = 1};
+        run(&p);
+        const bool reported = p.status[0] == OCT_OK;
         (void)snprintf(text, sizeof text, "%s at call %lld (%s)",
                        first == CRASH_KILL ? "kill" : "lost data", (long long)n, after.fault);
         reached = after.fault[0];
