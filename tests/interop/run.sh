@@ -1,9 +1,12 @@
 #!/bin/sh
-# Checkpoints between octet and PyTorch, in both directions: run.sh OCTET CHECKPOINT_DUMP SOURCE_DIR.
+# Checkpoints between octet and PyTorch, in both directions:
+#
+#   run.sh OCTET CHECKPOINT_DUMP CHECKPOINT_RECUT SOURCE_DIR
+#
 # PyTorch is that of python3, or of the root that scripts/torch-chroot made and OCTET_TORCH_CHROOT
 # names. 77: there is none.
 set -eu
-octet=$1 dump=$2 source=$3 root=${OCTET_TORCH_CHROOT:-}
+octet=$1 dump=$2 recut=$3 source=$4 root=${OCTET_TORCH_CHROOT:-}
 export OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1
 scratch=$(mktemp -d "${root:-${TMPDIR:-/tmp}}${root:+/tmp}/octet-interop-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
@@ -66,6 +69,18 @@ for action in dump nested "reshard 1" "reshard 3"; do
     same octet "torch-${action#* }"
 done
 torch adamw $ours config.json
+
+echo "--- the same, saved by four ranks in chunks of at most 4000 bytes"
+"$recut" "$scratch/$ours" "$scratch/ranks" 4 4000 2>"$scratch/log" || fail "checkpoint_recut"
+files=$(ls "$scratch"/ranks/step-2/__?_0.distcp | wc -l)
+[ "$files" -eq 4 ] || fail "$files files of four ranks" 2>/dev/null
+show ranks/step-2 octet-ranks
+same octet octet-ranks
+for action in dump nested "reshard 3"; do
+    # shellcheck disable=SC2086
+    torch $action ranks/step-2 >"$scratch/torch-ranks-${action#* }"
+    same octet "torch-ranks-${action#* }"
+done
 
 echo "--- octet goes on from what PyTorch saved again, to the same bits"
 torch again $ours again

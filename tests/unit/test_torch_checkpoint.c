@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "checkpoint/torch_keys.h"
 #include "numeric/bf16.h"
 #include "train_fixture.h"
@@ -416,6 +417,126 @@ static void read__state_missing_or_by_number__says_what_to_do(void **unused)
     }
 }
 
+/* --- damage --------------------------------------------------------------------------------- */
+
+static uint32_t get_le(const unsigned char *from, int bytes)
+{
+    uint32_t x = 0;
+    for (int i = bytes; i-- > 0;)
+        x = x << 8 | from[i];
+    return x;
+}
+
+/* One pickle of a file of archives, and the directory's CRC-32 of it. */
+typedef struct pickle_place {
+    size_t at, bytes, crc_at;
+} pickle_place;
+
+/* The pickle behind `from`: the next local header of a data.pkl and the next directory record. */
+static bool find_pickle(const unsigned char *data, size_t bytes, size_t from, pickle_place *out)
+{
+    static const char name[] = "archive/data.pkl";
+    *out = (pickle_place){0};
+    for (size_t i = from; i + 64 < bytes; i++) {
+        const bool is_local = memcmp(data + i, "PK\3\4", 4) == 0 && !out->at;
+        const bool is_central = memcmp(data + i, "PK\1\2", 4) == 0 && out->at;
+        if (!(is_local || is_central) ||
+            memcmp(data + i + (is_local ? 30 : 46), name, sizeof name - 1) != 0)
+            continue;
+        if (is_local) {
+            out->at = i + 30 + get_le(data + i + 26, 2) + get_le(data + i + 28, 2);
+            continue;
+        }
+        out->bytes = get_le(data + i + 24, 4);
+        if (out->bytes == UINT32_MAX) /* zip64: the size is first in the extra field */
+            out->bytes = get_le(data + i + 46 + sizeof name - 1 + 4, 4);
+        out->crc_at = i + 16;
+        return out->at + out->bytes <= bytes;
+    }
+    return false;
+}
+
+/* Whatever the outcome, ASan and UBSan look on. */
+static void read_everything(const oct_checkpoint *cp)
+{
+    for (int64_t e = 0; e < oct_checkpoint_entry_count(cp); e++) {
+        const oct_checkpoint_entry *entry = oct_checkpoint_entry_at(cp, e);
+        oct_err err = {0};
+        float out[256];
+        int64_t integer = 0;
+        const oct_status status =
+            !entry->is_tensor
+                ? oct_checkpoint_read_int(cp, entry->key, &integer, &err)
+                : oct_checkpoint_read_tensor(cp, entry->key, entry->ndim, entry->shape, out, &err);
+        assert_true(status == OCT_OK || err.msg[0]);
+    }
+}
+
+static void copy_file(const char *name, unsigned char **data, size_t *bytes)
+{
+    oct_err err = {0};
+    char path[512], *text = NULL;
+    (void)snprintf(path, sizeof path, FIXTURES "/odd/%s", name);
+    OK(oct_file_read_all(&oct_file_table_real, path, 1 << 20, &text, bytes, &err));
+    *data = (unsigned char *)text;
+}
+
+static void put_file(const char *name, const unsigned char *data, size_t bytes)
+{
+    FILE *file = fopen(scratch_path(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Bytes change, the CRC-32 is that of the changed pickle: what a forger would do. */
+static void read__forged_pickles__refused_or_read_within_bounds(void **unused)
+{
+    (void)unused;
+    static const char *const names[] = {".metadata",    "__0_0.distcp", "__0_1.distcp",
+                                        "__0_2.distcp", "__1_0.distcp", "__1_1.distcp",
+                                        "__1_2.distcp"};
+    enum { FILES = sizeof names / sizeof *names };
+    unsigned char *data[FILES];
+    size_t bytes[FILES];
+    uint32_t random = 11;
+    int forged = 0;
+    assert_int_equal(scratch_clear(), 0);
+    for (int f = 0; f < FILES; f++) {
+        copy_file(names[f], &data[f], &bytes[f]);
+        put_file(names[f], data[f], bytes[f]);
+    }
+    for (int f = 1; f < FILES; f++) {
+        pickle_place place;
+        for (size_t from = 0; find_pickle(data[f], bytes[f], from, &place); from = place.crc_at) {
+            assert_int_equal(crc32(0, data[f] + place.at, (uInt)place.bytes),
+                             get_le(data[f] + place.crc_at, 4));
+            for (int round = 0; round < 12; round++, forged++) {
+                unsigned char *mutant = malloc(bytes[f]);
+                assert_non_null(mutant);
+                memcpy(mutant, data[f], bytes[f]);
+                random = random * 1664525u + 1013904223u;
+                /* The second half holds sizes, offsets and strides. */
+                mutant[place.at + place.bytes / 2 +
+                       (random >> 8) % (place.bytes - place.bytes / 2)] =
+                    (unsigned char)(random >> 4);
+                const uint32_t crc = (uint32_t)crc32(0, mutant + place.at, (uInt)place.bytes);
+                for (int b = 0; b < 4; b++)
+                    mutant[place.crc_at + (size_t)b] = (unsigned char)(crc >> 8 * b);
+                put_file(names[f], mutant, bytes[f]);
+                oct_checkpoint *cp = open_fixture(scratch_dir);
+                read_everything(cp);
+                oct_checkpoint_close(cp);
+                free(mutant);
+            }
+        }
+        put_file(names[f], data[f], bytes[f]);
+    }
+    assert_true(forged >= 12 * 25);
+    for (int f = 0; f < FILES; f++)
+        free(data[f]);
+}
+
 /* The rules of base.yaml ask for a dense layer, which the model of the fixtures has not. */
 static const char rules[] =
     "plan_overrides:\n"
@@ -459,6 +580,7 @@ int main(void)
         cmocka_unit_test(train__checkpoint_without_the_model__refused_by_name),
         cmocka_unit_test(find__prefixes__by_the_end_of_the_key),
         cmocka_unit_test(read__state_missing_or_by_number__says_what_to_do),
+        cmocka_unit_test(read__forged_pickles__refused_or_read_within_bounds),
     };
     return cmocka_run_group_tests(tests, make_folders, remove_folders);
 }
