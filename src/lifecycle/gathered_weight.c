@@ -1,5 +1,6 @@
 #include "lifecycle/gathered_weight.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* What pre tells post. */
@@ -88,6 +89,17 @@ static oct_status place(oct_weight_storage *whole, oct_physical_tensor *physical
     return OCT_OK;
 }
 
+/* Is this what pre said of the weight? */
+static bool describes(const description *d, const oct_gathered_weight *weight)
+{
+    const oct_param *param = weight->param;
+    bool same = d->ndim == param->ndim && memcmp(d->shape, param->shape, sizeof d->shape) == 0 &&
+                d->count >= 1 && d->count <= weight->shard->tensor_count;
+    for (int i = 0; same && i < d->count; i++)
+        same = d->which[i] >= 0 && d->which[i] < weight->shard->tensor_count;
+    return same;
+}
+
 static oct_status post_all_gather(void *self, const oct_fsdp_tensors *outputs,
                                   const oct_fsdp_metadata *metadata, oct_arena *window,
                                   oct_weight_storage **logical, oct_err *err)
@@ -99,6 +111,11 @@ static oct_status post_all_gather(void *self, const oct_fsdp_tensors *outputs,
                         "cannot put '%s' together: metadata of %zu bytes, %zu are required",
                         weight->param->fqn, metadata->bytes, sizeof d);
     memcpy(&d, metadata->data, sizeof d);
+    if (!describes(&d, weight))
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot put '%s' together: the metadata describe another weight, those of "
+                        "its own gather are required",
+                        weight->param->fqn);
     if (outputs->count != d.count)
         return OCT_FAIL(err, OCT_E_SHAPE,
                         "cannot put '%s' together: %d tensors were gathered, %d are required",
