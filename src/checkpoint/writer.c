@@ -201,12 +201,15 @@ static oct_status start_thread(oct_checkpoint_writer *writer, oct_err *err)
 /* Other ranks wait for this one as long as its file grows. */
 static void wait_for_thread(oct_checkpoint_writer *writer)
 {
+    enum { POLL_NANOSECONDS = 100000000 };
     unsigned long long seen = 0;
     pthread_mutex_lock(&writer->lock);
     while (!writer->is_done) {
         struct timespec until;
         (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += 1;
+        until.tv_nsec += POLL_NANOSECONDS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
         (void)pthread_cond_timedwait(&writer->done, &writer->lock, &until);
         const unsigned long long flushed = atomic_load(&writer->flushed);
         if (writer->comm && flushed != seen)

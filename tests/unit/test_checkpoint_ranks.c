@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
@@ -596,6 +597,44 @@ static void save__each_call_of_another_rank_fails__same_error_on_all(void **stat
     fail_each_call(8, 5, FAULTY_EIO);
 }
 
+static int64_t slow_pwrite(const oct_file_table *self, int file, const void *data, size_t bytes,
+                           uint64_t offset)
+{
+    (void)self;
+    const struct timespec moment = {.tv_nsec = 700000000};
+    (void)nanosleep(&moment, NULL);
+    return oct_file_table_real.pwrite(&oct_file_table_real, file, data, bytes, offset);
+}
+
+/* Rank 1 writes 24 MB in four pieces, longer than the others would wait for a rank that hangs. */
+static int save_slowly(oct_comm *comm, void *arg)
+{
+    int failures = 0;
+    const int64_t shape[2] = {2, 6 << 20}, rank = oct_comm_rank(comm);
+    float *data = calloc((size_t)shape[1], sizeof *data);
+    oct_err err = {0};
+    oct_item_list list;
+    oct_checkpoint_writer *writer = NULL;
+    oct_item_list_init(&list);
+    EXPECT_OK(comm, oct_item_add_shard(&list, "w", OCT_DTYPE_F32, 2, shape, rank, 1, data, &err));
+    EXPECT_OK(comm, create_writer(comm, rank == 1 ? arg : NULL, 0, &writer, &err));
+    EXPECT_OK(comm, oct_checkpoint_save(writer, 1, &list, &meta, &err));
+    oct_checkpoint_writer_destroy(writer);
+    oct_item_list_release(&list);
+    free(data);
+    return failures;
+}
+
+static void save__a_slow_disk_of_one_rank__others_wait(void **state)
+{
+    (void)state;
+    faulty_files files = faulty_files_new(FAULTY_NONE, 0);
+    files.table.pwrite = slow_pwrite;
+    const oct_comm_options options = {.timeout_seconds = 1.7, .piece_bytes = 4096};
+    run_team_with(2, &options, save_slowly, &files.table);
+    assert_true(exists("step-1"));
+}
+
 /* Rank 1's files land on another disk. */
 static int create_elsewhere(const oct_file_table *self, const char *path)
 {
@@ -615,6 +654,30 @@ static void save__a_rank_on_another_disk__refused_by_file_name(void **state)
     expect_same(&job.out, 2);
     assert_int_equal(job.out.status[0], OCT_E_IO);
     assert_non_null(strstr(job.out.err[0].msg, "__1_0.distcp' as rank 1 wrote it: 0 bytes here"));
+    assert_false(exists("step-2"));
+}
+
+static int list_fails(const oct_file_table *self, const char *path, oct_file_visitor visit,
+                      void *arg)
+{
+    (void)self;
+    (void)path;
+    (void)visit;
+    (void)arg;
+    return -EIO;
+}
+
+static void writer_create__sweep_of_rank_0_fails__error_on_all(void **state)
+{
+    (void)state;
+    faulty_files files = faulty_files_new(FAULTY_NONE, 0);
+    files.table.list = list_fails;
+    save_job job = {.step = 2, .seed = 22};
+    job.files[0] = &files.table;
+    run_team(3, save_on_rank, &job);
+    expect_same(&job.out, 3);
+    assert_int_equal(job.out.status[0], OCT_E_IO);
+    assert_non_null(strstr(job.out.err[0].msg, scratch_dir));
     assert_false(exists("step-2"));
 }
 
@@ -1147,7 +1210,9 @@ int main(void)
         cmocka_unit_test_setup(save__keep_latest_k__older_ones_go, fresh),
         cmocka_unit_test_setup(save__each_call_of_rank_0_fails__same_error_on_all, fresh),
         cmocka_unit_test_setup(save__each_call_of_another_rank_fails__same_error_on_all, fresh),
+        cmocka_unit_test_setup(save__a_slow_disk_of_one_rank__others_wait, fresh),
         cmocka_unit_test_setup(save__a_rank_on_another_disk__refused_by_file_name, fresh),
+        cmocka_unit_test_setup(writer_create__sweep_of_rank_0_fails__error_on_all, fresh),
         cmocka_unit_test_setup(save__too_little_space_for_all_ranks__refused, fresh),
         cmocka_unit_test_setup(save__ranks_that_differ__refused_and_the_next_one_works, fresh),
         cmocka_unit_test_setup(save__each_exchange_fails__its_error_on_all_and_no_half_checkpoint,
