@@ -109,8 +109,8 @@ typedef struct team {
     int ranks;
     int node_ranks; /* at most so many share memory; 0: all */
     record *of[MAX_TEAM];
-    parts state[MAX_TEAM]; /* after the last step */
-    double timeout_seconds;
+    parts state[MAX_TEAM];                 /* after the last step */
+    const oct_config *config_of[MAX_TEAM]; /* NULL: that of the team */
 } team;
 
 static inline team *team_create(int ranks, int node_ranks)
@@ -165,9 +165,7 @@ static inline void train_team(const temp_dir *dir, const char *run, int format, 
     load_config_of(dir, format, words, t->ranks, &arena, &config);
     char path[512];
     (void)snprintf(path, sizeof path, "%s/%s", dir->path, run);
-    const oct_comm_options options = {.node_ranks = t->node_ranks,
-                                      .timeout_seconds =
-                                          t->timeout_seconds > 0.0 ? t->timeout_seconds : 60.0};
+    const oct_comm_options options = {.node_ranks = t->node_ranks, .timeout_seconds = 60.0};
     oct_comm *comms[MAX_TEAM];
     oct_err err = {0};
     if (oct_comm_create_team(t->ranks, &options, comms, &err) != OCT_OK)
@@ -179,8 +177,11 @@ static inline void train_team(const temp_dir *dir, const char *run, int format, 
             t->of[r]->stepped = keep_state;
             t->of[r]->arg = &t->state[r];
         }
-        members[r] = (team_member){
-            .comm = comms[r], .config = &config, .path = path, .resume = resume, .r = t->of[r]};
+        members[r] = (team_member){.comm = comms[r],
+                                   .config = t->config_of[r] ? t->config_of[r] : &config,
+                                   .path = path,
+                                   .resume = resume,
+                                   .r = t->of[r]};
         assert_int_equal(pthread_create(&threads[r], NULL, member_main, &members[r]), 0);
     }
     for (int r = 0; r < t->ranks; r++)

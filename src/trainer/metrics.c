@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 
 static char newline[] = "\n";
@@ -119,7 +120,8 @@ oct_status oct_metrics_write(oct_metrics *metrics, const oct_step_metrics *row, 
         {.iov_base = newline, .iov_len = 1},
     };
     const ssize_t wanted = (ssize_t)metrics->row.bytes + 1;
-    const ssize_t written = writev(metrics->fd, parts, 2);
+    errno = EIO; /* of the fault */
+    const ssize_t written = oct_fault("metrics.write") ? -1 : writev(metrics->fd, parts, 2);
     if (written != wanted)
         return OCT_FAIL(err, OCT_E_IO, "cannot write metrics: %s (%s)",
                         written < 0 ? strerror(errno) : "short write", metrics->path);

@@ -610,6 +610,7 @@ static oct_status save(trainer *t, bool in_background, oct_err *err)
     if (status != OCT_OK)
         return judge_save(t, status, err);
     t->saving = true;
+    (void)oct_fault("trainer.saving"); /* a place for signals */
     return in_background ? OCT_OK : finish_save(t, err);
 }
 
