@@ -52,9 +52,12 @@ head -c 6000 "$source/LICENSE" >"$scratch/text.txt"
 train() { # RUN_DIR KEY=VALUE...
     run=$1
     shift
-    (cd "$scratch" && "$octet" train train.yaml --run-dir "$run" "$@") >"$scratch/log" 2>&1 ||
-        fail "octet train $*"
+    # shellcheck disable=SC2086
+    (cd "$scratch" && "$octet" ${launch:-} train train.yaml --run-dir "$run" "$@") \
+        >"$scratch/log" 2>&1 || fail "octet ${launch:-} train $*"
 }
+launch=
+has_ranks=$(ldd "$octet" | grep -c libmpi) || :
 show() { # CHECKPOINT NAME: the lines of octet
     (cd "$scratch" && "$dump" "$1") >"$scratch/$2" 2>"$scratch/log" || fail "checkpoint_dump $1"
 }
@@ -82,6 +85,17 @@ for action in dump nested "reshard 3"; do
     same octet "torch-ranks-${action#* }"
 done
 
+if [ "$has_ranks" -gt 0 ]; then
+    echo "--- the same, trained on two ranks"
+    launch="launch -n 2 --"
+    train two checkpoint.save_steps=2
+    launch=
+    show two/checkpoints/step-2 octet-two
+    same octet octet-two
+    torch reshard 3 two/checkpoints/step-2 >"$scratch/torch-two"
+    same octet torch-two
+fi
+
 echo "--- octet goes on from what PyTorch saved again, to the same bits"
 torch again $ours again
 train second checkpoint.restore_from=again
@@ -107,5 +121,12 @@ done
 for kind in adamw experts; do
     train "on-from-$kind" checkpoint.restore_from=$kind
     grep -q "PyTorch, 3 updates" "$scratch/log" || fail "the step of AdamW in $kind"
+    [ "$has_ranks" -gt 0 ] || continue
+    launch="launch -n 2 --"
+    train "ranks-from-$kind" checkpoint.restore_from=$kind
+    launch=
+    show "on-from-$kind/checkpoints/step-4" "one-rank-from-$kind"
+    show "ranks-from-$kind/checkpoints/step-4" "two-ranks-from-$kind"
+    same "one-rank-from-$kind" "two-ranks-from-$kind"
 done
 echo "all kinds train"

@@ -321,6 +321,32 @@ static void train__from_each_in_each_format__starts_at_its_bits(void **unused)
     }
 }
 
+/* What one of several ranks reads: the second expert alone. */
+static void read__one_expert_of_a_stack__its_rows(void **unused)
+{
+    (void)unused;
+    oct_err err = {0};
+    oct_torch_keys keys;
+    char fqn[] = "model.layers.0.mlp.experts.gate_up_proj";
+    const oct_param param = {.fqn = fqn, .ndim = 3, .shape = {2, 8, 8}};
+    static const char *const names[] = {NULL, "exp_avg", "exp_avg_sq"};
+    oct_checkpoint *cp = open_fixture(FIXTURES "/experts");
+    OK(oct_torch_keys_find(cp, "model.embed_tokens.weight", &keys, &err));
+    assert_true(oct_torch_keys_has(&keys, &param, "exp_avg"));
+    assert_false(oct_torch_keys_has(&keys, &param, "master"));
+    for (int n = 0; n < 3; n++) {
+        float out[64];
+        OK(oct_torch_keys_read(&keys, &param, names[n], 1, 1, out, &err));
+        for (int64_t i = 0; i < 64; i++) {
+            char key[300];
+            (void)snprintf(key, sizeof key, "model.layers.0.mlp.experts.1.%s_proj.weight%s%s",
+                           i < 32 ? "gate" : "up", n ? "." : "", n ? names[n] : "");
+            assert_bits(key, i, out[i], filled(key, i % 32, true));
+        }
+    }
+    oct_checkpoint_close(cp);
+}
+
 static void train__checkpoint_without_the_model__refused_by_name(void **unused)
 {
     (void)unused;
@@ -577,6 +603,7 @@ int main(void)
         cmocka_unit_test(read__odd_objects__values_or_refused_by_name),
         cmocka_unit_test(read__other_dtypes_and_cuts__listed_and_refused),
         cmocka_unit_test(train__from_each_in_each_format__starts_at_its_bits),
+        cmocka_unit_test(read__one_expert_of_a_stack__its_rows),
         cmocka_unit_test(train__checkpoint_without_the_model__refused_by_name),
         cmocka_unit_test(find__prefixes__by_the_end_of_the_key),
         cmocka_unit_test(read__state_missing_or_by_number__says_what_to_do),
