@@ -16,9 +16,9 @@ import io
 import json
 import os
 import struct
-import subprocess
 import sys
 import tempfile
+import traceback
 import zlib
 
 import torch
@@ -331,28 +331,35 @@ KINDS = {"weights": (write_weights, 1), "adamw": (write_adamw, 3), "experts": (w
 
 # --- ranks ----------------------------------------------------------------------------------------
 
-def run_ranks(ranks, words):
-    """This script as `ranks` processes; all have to end well."""
+def run_rank(rank, ranks, meet, work):
+    """The process of one rank, to its end; it shares the modules that are loaded."""
+    code = 1
+    try:
+        dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=ranks)
+        work(rank, ranks)
+        dist.barrier()
+        dist.destroy_process_group()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def in_ranks(ranks, work):
+    """Calls work(rank, ranks) in each of `ranks` processes; all have to end well."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     with tempfile.TemporaryDirectory() as scratch:
-        environment = dict(os.environ, TORCH_DCP_MEET=f"file://{scratch}/meet",
-                           TORCH_DCP_RANKS=str(ranks), GLOO_SOCKET_IFNAME="lo")
-        processes = [subprocess.Popen([sys.executable, "-B", __file__, *words],
-                                      env=dict(environment, TORCH_DCP_RANK=str(r)))
-                     for r in range(ranks)]
-        codes = [p.wait() for p in processes]
-    return max(abs(code) for code in codes)
-
-
-def in_ranks(ranks, work, words):
-    """Calls work(rank, ranks) in each of `ranks` processes."""
-    if "TORCH_DCP_RANK" not in os.environ:
-        sys.exit(run_ranks(ranks, words))
-    rank = int(os.environ["TORCH_DCP_RANK"])
-    dist.init_process_group("gloo", init_method=os.environ["TORCH_DCP_MEET"], rank=rank,
-                            world_size=ranks)
-    work(rank, ranks)
-    dist.barrier()
-    dist.destroy_process_group()
+        pids = []
+        for rank in range(ranks):
+            pids.append(os.fork())
+            if pids[-1] == 0:
+                run_rank(rank, ranks, f"file://{scratch}/meet", work)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    if any(codes):
+        sys.exit(f"ranks ended with {codes}")
 
 
 def read_config(path):
@@ -373,7 +380,7 @@ def main(words):
     elif action == "adamw":
         adamw(rest[0], read_config(rest[1]))
     elif action == "reshard":
-        in_ranks(int(rest[0]), lambda rank, ranks: reshard(rank, ranks, rest[1]), words)
+        in_ranks(int(rest[0]), lambda rank, ranks: reshard(rank, ranks, rest[1]))
     elif action == "write":
         kind, folder, config, *small = rest
         write, ranks = KINDS[kind]
@@ -381,7 +388,7 @@ def main(words):
         if ranks == 1:
             write(0, 1, folder, read_config(config))
         else:
-            in_ranks(ranks, lambda rank, n: write(rank, n, folder, read_config(config)), words)
+            in_ranks(ranks, lambda rank, n: write(rank, n, folder, read_config(config)))
     else:
         sys.exit(__doc__)
 
