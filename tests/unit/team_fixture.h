@@ -67,7 +67,7 @@ static inline void run_team(int size, const oct_comm_options *options, rank_run 
     team_member members[TEAM_MAX_RANKS];
     pthread_t threads[TEAM_MAX_RANKS];
     oct_err err = {0};
-    const oct_comm_options plain = {.timeout_seconds = 60.0};
+    const oct_comm_options plain = {.timeout_seconds = 20.0};
     assert_int_equal(oct_comm_create_team(size, options ? options : &plain, comms, &err), OCT_OK);
     for (int r = 0; r < size; r++) {
         members[r] = (team_member){.comm = comms[r], .run = run, .arg = arg};

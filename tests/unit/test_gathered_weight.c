@@ -152,7 +152,8 @@ static oct_status cut(rig *r, oct_err *err)
         const size_t bytes = (size_t)oct_param_own_numel(r->params[w]) * sizeof(float) + 4;
         r->masters[w] = malloc(bytes);
         r->params[w]->init = r->masters[w];
-        r->slots[w] = (oct_optim_slot){.param = r->params[w], .master = r->masters[w]};
+        r->slots[WEIGHTS - 1 - w] =
+            (oct_optim_slot){.param = r->params[w], .master = r->masters[w]};
     }
     r->optimizer = (oct_optimizer){.slots = r->slots, .slot_count = WEIGHTS};
     return OCT_OK;
@@ -619,7 +620,7 @@ static int names_what_is_missing(oct_comm *comm, void *arg)
     r->optimizer.slot_count = WEIGHTS - 1;
     EXPECT_FAILS(comm,
                  oct_quantized_weights_refresh(&r->weights, &r->optimizer, &r->exec, NULL, &err),
-                 OCT_E_API, "'m.f.w'");
+                 OCT_E_API, "'m.a.w'");
     for (int64_t i = 0; i < r->weights.count; i++)
         EXPECT(comm, r->weights.shards[i]->refresh_count == 1);
     oct_quantized_weights_release(&r->weights);
@@ -671,13 +672,14 @@ static int refuses_outputs(oct_comm *comm, void *arg)
                  extension->post_all_gather(&gathered, outputs, about, &window, &logical, &err),   \
                  code, name)
         for (int i = 0; i < good.count; i++) {
-            const int other = (i + 1) % good.count;
-            bad = good; /* permuted */
-            bad.tensors[i] = good.tensors[other];
-            bad.names[i] = good.names[other];
-            bad.tensors[other] = good.tensors[i];
-            bad.names[other] = good.names[i];
-            REFUSED(&bad, &metadata, OCT_E_SHAPE);
+            for (int other = 0; other < i; other++) {
+                bad = good; /* permuted */
+                bad.tensors[i] = good.tensors[other];
+                bad.names[i] = good.names[other];
+                bad.tensors[other] = good.tensors[i];
+                bad.names[other] = good.names[i];
+                REFUSED(&bad, &metadata, OCT_E_SHAPE);
+            }
             bad = good;
             bad.tensors[i].dtype = OCT_DTYPE_U8;
             REFUSED(&bad, &metadata, OCT_E_SHAPE);
