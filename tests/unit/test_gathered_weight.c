@@ -685,10 +685,11 @@ static int refuses_outputs(oct_comm *comm, void *arg)
             REFUSED(&bad, &metadata, OCT_E_SHAPE);
             EXPECT(comm, strstr(err.msg, good.names[i]) && strstr(err.msg, "uint8"));
             bad = good;
-            bad.tensors[i].ndim++;
-            bad.tensors[i].shape[bad.tensors[i].ndim - 1] = 1;
-            if (bad.tensors[i].ndim <= OCT_MAX_NDIM)
-                REFUSED(&bad, &metadata, OCT_E_SHAPE);
+            if (good.tensors[i].ndim < OCT_MAX_NDIM)
+                bad.tensors[i].shape[bad.tensors[i].ndim++] = 1;
+            else
+                bad.tensors[i].ndim--;
+            REFUSED(&bad, &metadata, OCT_E_SHAPE);
             for (int d = 0; d < good.tensors[i].ndim; d++) {
                 bad = good;
                 bad.tensors[i].shape[d]--;
