@@ -390,6 +390,38 @@ static int64_t expert_scale_bytes(const oct_module_tree *tree)
     return bytes;
 }
 
+oct_dsv3_pass_shape oct_build_pass_shape(const oct_build *build, int64_t ranks)
+{
+    const oct_config *config = build->config;
+    const oct_module_tree *tree = &build->tree;
+    return (oct_dsv3_pass_shape){
+        .batch = config->training.micro_batch_size,
+        .seq = config->training.seq_length,
+        .act_dtype = build->act_dtype,
+        .low_precision = build->policy.enabled,
+        /* The last unit has one matrix, the head. */
+        .low_precision_head = becomes_low_precision(build, tree->params[tree->param_count - 1]),
+        .orientations_share = build->policy.enabled && build->policy.format->orientations_share,
+        .recompute_full = config->activation_checkpoint.full,
+        /* Does the head's gradient need a place of its own beside the sum or the stage? */
+        .accumulates = ranks == 1 ? config->gradient_accumulation_steps > 1
+                                  : build->reduce_dtype == OCT_DTYPE_BF16,
+        .threads = build->exec.threads,
+    };
+}
+
+oct_status oct_build_prepare(oct_build *build, oct_err *err)
+{
+    enum { SPARE_PERCENT = 10 }; /* how far the formulas may be off */
+    const oct_dsv3_pass_shape pass = oct_build_pass_shape(build, oct_build_ranks(build));
+    const oct_dsv3_activations bytes = oct_dsv3_activations_of(&build->hf, &pass);
+    oct_build_settle(build);
+    OCT_TRY(
+        oct_arena_reserve(&build->step, (size_t)(bytes.step + bytes.step / SPARE_PERCENT), err));
+    return oct_arena_reserve(&build->scratch,
+                             (size_t)(bytes.scratch + bytes.scratch / SPARE_PERCENT), err);
+}
+
 oct_status oct_build_reserve(oct_build *build, int64_t tokens, oct_err *err)
 {
     oct_build_settle(build);

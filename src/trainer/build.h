@@ -81,6 +81,14 @@ oct_status oct_build_shard_decide(const oct_build *build, const oct_sharding *sh
                                   const oct_param *param, bool low_precision, bool *replicated,
                                   oct_err *err) OCT_MUST_CHECK;
 
+/* What decides about the memory of a training pass on one of so many ranks. After the plan stage.
+ */
+oct_dsv3_pass_shape oct_build_pass_shape(const oct_build *build, int64_t ranks);
+
+/* Gives both arenas of a pass their planned size in one block each, so that growing does not leave
+ * small blocks behind. Before the first pass; pages that no pass writes cost nothing. */
+oct_status oct_build_prepare(oct_build *build, oct_err *err) OCT_MUST_CHECK;
+
 /* What a pass runs with. */
 oct_run oct_build_run(oct_build *build, bool training);
 

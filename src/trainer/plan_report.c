@@ -227,27 +227,6 @@ static void add_units(const planner *p, oct_plan_bytes *bytes)
     bytes->panels += panels[0] + panels[1];
 }
 
-static int64_t activation_bytes(const planner *p)
-{
-    const oct_build *build = p->build;
-    const oct_config *config = build->config;
-    const oct_dsv3_pass_shape pass = {
-        .batch = config->training.micro_batch_size,
-        .seq = config->training.seq_length,
-        .act_dtype = build->act_dtype,
-        .low_precision = build->policy.enabled,
-        /* The last unit has one matrix, the head. */
-        .low_precision_head = p->roles[build->tree.param_count - 1].low_precision,
-        .orientations_share = build->policy.enabled && build->policy.format->orientations_share,
-        .recompute_full = config->activation_checkpoint.full,
-        /* Does the head's gradient need a place of its own beside the sum or the stage? */
-        .accumulates = p->ranks == 1 ? config->gradient_accumulation_steps > 1
-                                     : build->reduce_dtype == OCT_DTYPE_BF16,
-        .threads = build->exec.threads,
-    };
-    return oct_dsv3_activation_bytes(&build->hf, &pass);
-}
-
 static int64_t reduce_element(const planner *p)
 {
     return p->build->reduce_dtype == OCT_DTYPE_BF16 ? 2 : 4;
@@ -276,7 +255,8 @@ static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *rep
     }
     add_units(p, &bytes);
     bytes.staging = p->ranks == 1 ? 0 : reduce_element(p) * largest;
-    bytes.activations = activation_bytes(p);
+    const oct_dsv3_pass_shape pass = oct_build_pass_shape(p->build, p->ranks);
+    bytes.activations = oct_dsv3_activation_bytes(&p->build->hf, &pass);
     bytes.peak = bytes.master + bytes.moments + bytes.low_precision + bytes.high_precision +
                  bytes.gradients + bytes.staging + bytes.unsharded + bytes.panels +
                  bytes.activations;

@@ -496,6 +496,7 @@ oct_status oct_trainer_set_up(oct_trainer *t, oct_err *err)
     oct_checkpoint_close(checkpoint);
     OCT_TRY(status);
     OCT_TRY(allocate_shares(t, err));
+    OCT_TRY(oct_build_prepare(&t->build, err));
     oct_ranks_phase(&t->ranks, "opening metrics", NULL);
     OCT_TRY(oct_ranks_agree(&t->ranks, open_rows(t, config_text, err), err));
 

@@ -312,7 +312,8 @@ static int64_t head_bytes(const sizer *s)
            largest_of(logits, to_x, to_w) + oct_gemm_work_bytes(s->pass->threads);
 }
 
-int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf, const oct_dsv3_pass_shape *pass)
+oct_dsv3_activations oct_dsv3_activations_of(const oct_hf_config *hf,
+                                             const oct_dsv3_pass_shape *pass)
 {
     const sizer s = sizer_of(hf, pass);
     const int64_t hidden = s.tokens * s.element * hf->hidden_size;
@@ -332,6 +333,14 @@ int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf, const oct_dsv3_pass_s
     const int64_t rope = s.tokens * (hf->qk_rope_head_dim + 1) * FLOAT;
     const int64_t tied = hf->tie_word_embeddings ? hf->vocab_size * hf->hidden_size * FLOAT : 0;
     const int64_t tape = (hf->num_hidden_layers + 2) * hidden + s.tokens * FLOAT;
-    const int64_t step = tape + tied + (pass->recompute_full ? largest : kept);
-    return step + rope + hidden + work;
+    return (oct_dsv3_activations){
+        .step = tape + tied + (pass->recompute_full ? largest : kept),
+        .scratch = rope + hidden + work,
+    };
+}
+
+int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf, const oct_dsv3_pass_shape *pass)
+{
+    const oct_dsv3_activations both = oct_dsv3_activations_of(hf, pass);
+    return both.step + both.scratch;
 }

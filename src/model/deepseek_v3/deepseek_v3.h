@@ -87,7 +87,13 @@ typedef struct oct_dsv3_pass_shape {
 
 /* Bytes that run->step and the scratch arena hold at their fullest, from formulas; within 10 % for
  * an even enough routing. */
-int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf, const oct_dsv3_pass_shape *pass);
+typedef struct oct_dsv3_activations {
+    int64_t step, scratch;
+} oct_dsv3_activations;
+oct_dsv3_activations oct_dsv3_activations_of(const oct_hf_config *hf,
+                                             const oct_dsv3_pass_shape *pass);
+int64_t oct_dsv3_activation_bytes(const oct_hf_config *hf,
+                                  const oct_dsv3_pass_shape *pass); /* their sum */
 
 /* --- one pass ------------------------------------------------------------------------------ */
 
