@@ -1,9 +1,11 @@
-/* octet checkpoint ls|verify|show DIR */
+/* octet checkpoint ls|verify|show|hash DIR */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
 #include "cli/checkpoint_dir.h"
+#include "cli/checkpoint_hash.h"
 #include "cli/cli.h"
 
 static const char name[] = "checkpoint";
@@ -104,6 +106,23 @@ static oct_status show(const oct_checkpoint_dir *dir, oct_err *err)
     return OCT_OK;
 }
 
+static oct_status hash(const oct_checkpoint_dir *dir, oct_err *err)
+{
+    char path[OCT_CHECKPOINT_DIR_MAX + 32];
+    path_of(dir, count_of(dir) - 1, path, sizeof path);
+    oct_checkpoint *checkpoint = NULL;
+    OCT_TRY(oct_checkpoint_open(NULL, path, OCT_VERIFY_CRC, print_warning, NULL, &checkpoint, err));
+    oct_arena arena;
+    uint64_t value = 0;
+    oct_arena_init(&arena, "checkpoint hash");
+    const oct_status status = oct_checkpoint_hash(checkpoint, &arena, &value, err);
+    if (status == OCT_OK)
+        printf("%016" PRIx64 "  %s\n", value, path);
+    oct_arena_release(&arena);
+    oct_checkpoint_close(checkpoint);
+    return status;
+}
+
 int oct_command_checkpoint(int argc, char **argv)
 {
     if (argc != 3)
@@ -116,8 +135,11 @@ int oct_command_checkpoint(int argc, char **argv)
         action = verify;
     else if (strcmp(argv[1], "show") == 0)
         action = show;
+    else if (strcmp(argv[1], "hash") == 0)
+        action = hash;
     if (!action)
-        return oct_cli_usage(name, "unknown action '%s', ls, verify or show is required", argv[1]);
+        return oct_cli_usage(name, "unknown action '%s', ls, verify, show or hash is required",
+                             argv[1]);
 
     static oct_checkpoint_dir dir;
     oct_arena arena;

@@ -37,7 +37,7 @@ static const oct_command commands[] = {
      "A.npy B.npy [--format hif8|e4m3|e8m0|bf16] [--max-error X] [--max-ulp N] [--max-nrmse X] "
      "[--min-cosine X] [--max-different N]",
      "how far two tensors are apart, and where; fails beyond a limit"},
-    {"checkpoint", oct_command_checkpoint, "ls|verify|show DIR", "look into checkpoints"},
+    {"checkpoint", oct_command_checkpoint, "ls|verify|show|hash DIR", "look into checkpoints"},
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench,
      "gemm|layer|quantize|step [CONFIG...] [--threads N] [--turns N] [--json] "

@@ -1,3 +1,3 @@
 # exit: 2
-# stderr: octet: unknown action 'list', ls, verify or show is required
+# stderr: octet: unknown action 'list', ls, verify, show or hash is required
 octet checkpoint list run

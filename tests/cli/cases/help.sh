@@ -1,4 +1,4 @@
 # exit: 0
 # stdout: *octet train CONFIG*
-# stdout: *octet checkpoint ls|verify|show DIR*
+# stdout: *octet checkpoint ls|verify|show|hash DIR*
 octet --help
