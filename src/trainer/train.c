@@ -277,7 +277,6 @@ static oct_status train_step(oct_trainer *t, oct_err *err)
     oct_optimizer_zero_grad(build->optimizer);
     oct_dsv3_counts_reset(build->model);
     OCT_TRY(run_micro_batches(t, tokens, t->sums, err));
-    OCT_TRY(oct_build_finish_gradients(build, err));
     OCT_TRY(share_step(t, t->sums, build->trace.fma_matmuls - fma_before, &row, err));
     t->state.samples += config->training.global_batch_size;
     t->state.tokens += tokens;
