@@ -30,7 +30,9 @@ typedef struct fsdp_param {
     oct_weight_storage *logical; /* extended: what post made */
     traffic traffic[PHASES];
     const int64_t *counts; /* elements of the gradient that each rank folds */
-    int64_t own_begin;     /* replicated: first of them in the whole gradient */
+    /* Replicated: first of them in the whole gradient, and the bytes of each rank's sums. */
+    int64_t own_begin;
+    const size_t *sum_bytes;
     /* The gather in progress. */
     oct_fsdp_tensors outputs;
     oct_fsdp_metadata metadata;
@@ -374,6 +376,12 @@ static oct_status plan_gradient(oct_fsdp *fsdp, fsdp_param *p, const record *rec
     for (int r = 0; r < ranks; r++)
         counts[r] = p->param->replicated ? numel * (r + 1) / ranks - numel * r / ranks
                                          : records[r * stride].rows * row;
+    size_t *bytes = NULL;
+    if (p->param->replicated)
+        OCT_TRY(new_array(fsdp, ranks, sizeof *bytes, &bytes, err));
+    for (int r = 0; bytes && r < ranks; r++)
+        bytes[r] = (size_t)counts[r] * sizeof(float);
+    p->sum_bytes = bytes;
     p->counts = counts;
     p->own_begin = p->param->replicated ? numel * rank / ranks : 0;
     return OCT_OK;
@@ -665,6 +673,15 @@ int64_t oct_fsdp_gathered_bytes(const oct_fsdp *fsdp)
     return (int64_t)bytes;
 }
 
+void oct_fsdp_peak_bytes(const oct_fsdp *fsdp, int64_t *tensors, int64_t *panels)
+{
+    *tensors = *panels = 0;
+    for (int64_t w = 0; w < fsdp->window_count; w++) {
+        *tensors += (int64_t)fsdp->windows[w].tensors.peak_bytes;
+        *panels += (int64_t)fsdp->windows[w].panels.peak_bytes;
+    }
+}
+
 /* --- gradients ------------------------------------------------------------------------------- */
 
 static oct_status open_grad(void *arg, const oct_param *param, oct_gemm_out *out, oct_err *err)
@@ -711,21 +728,8 @@ static oct_status close_grad(void *arg, const oct_param *param, oct_err *err)
 
 static oct_status share_gradient(const oct_fsdp *fsdp, const fsdp_param *p, oct_err *err)
 {
-    size_t bytes[64];
-    size_t *each = bytes;
-    const int ranks = oct_comm_size(fsdp->options.comm);
-    if (ranks > (int)(sizeof bytes / sizeof bytes[0]))
-        each = malloc((size_t)ranks * sizeof *each);
-    if (!each)
-        return OCT_FAIL(err, OCT_E_NOMEM, "cannot share the gradient of '%s': %d ranks",
-                        p->param->fqn, ranks);
-    for (int r = 0; r < ranks; r++)
-        each[r] = (size_t)p->counts[r] * sizeof(float);
-    const oct_status status = oct_comm_all_gather(fsdp->options.comm, p->param->grad + p->own_begin,
-                                                  each, p->param->grad, err);
-    if (each != bytes)
-        free(each);
-    return status;
+    return oct_comm_all_gather(fsdp->options.comm, p->param->grad + p->own_begin, p->sum_bytes,
+                               p->param->grad, err);
 }
 
 oct_status oct_fsdp_finish_gradients(oct_fsdp *fsdp, oct_err *err)

@@ -75,6 +75,8 @@ oct_status oct_fsdp_finish_gradients(oct_fsdp *fsdp, oct_err *err) OCT_MUST_CHEC
 
 /* Bytes of gathered weights now, panels included; 0 outside unshard windows. Not collective. */
 int64_t oct_fsdp_gathered_bytes(const oct_fsdp *fsdp);
+/* The most that all windows ever held, each at its own moment: tensors, panels. Not collective. */
+void oct_fsdp_peak_bytes(const oct_fsdp *fsdp, int64_t *tensors, int64_t *panels);
 bool oct_fsdp_is_gathered(const oct_fsdp *fsdp, int64_t unit);
 
 #endif

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/size.h"
 #include "low_precision/quantizer.h"
 
 int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const int64_t *shape)
@@ -251,23 +250,24 @@ oct_status oct_weight_select(const oct_weight_storage *weight, oct_orientation o
     return OCT_OK;
 }
 
-int64_t oct_weight_panel_bytes(int ndim, const int64_t *shape)
+/* Room for the packed panels of one orientation: fprop contracts along the last stored axis. */
+static size_t panel_room_bytes(const oct_weight_storage *weight, oct_orientation orientation)
 {
-    const int64_t count = ndim == 3 ? shape[0] : 1;
-    const int64_t n = shape[ndim - 2], k = shape[ndim - 1];
-    const int64_t bound = oct_max_i64(oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT),
-                                      oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
-    return count * (bound + (int64_t)sizeof(oct_panels *) + OCT_ARENA_ALIGN) +
-           OCT_ARENA_FIXED_BYTES;
+    const bool fprop = orientation == oct_weight_fprop_orientation(weight);
+    const int64_t n = weight->shape[weight->ndim - 2], k = weight->shape[weight->ndim - 1];
+    const int64_t bound = fprop ? oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT)
+                                : oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT);
+    const int64_t each = bound + (int64_t)sizeof(oct_panels *) + OCT_ARENA_ALIGN;
+    return (size_t)(stack_count(weight) * each) + OCT_ARENA_FIXED_BYTES;
 }
 
 /* Room for the panels of both orientations, so that no later refresh asks the heap again. */
 static oct_status reserve_panels(oct_weight_storage *weight, oct_err *err)
 {
     void *room = NULL;
-    OCT_TRY(oct_arena_array(&weight->panel_arena, 2,
-                            (size_t)oct_weight_panel_bytes(weight->ndim, weight->shape), &room,
-                            err));
+    const size_t bytes = panel_room_bytes(weight, OCT_ORIENTATION_ROW) +
+                         panel_room_bytes(weight, OCT_ORIENTATION_COL);
+    OCT_TRY(oct_arena_alloc(&weight->panel_arena, bytes, &room, err));
     oct_arena_reset(&weight->panel_arena);
     return OCT_OK;
 }
@@ -280,7 +280,7 @@ static oct_status panel_arena_of(oct_weight_storage *weight, oct_orientation ori
     *arena = &weight->panel_arena;
     if (!weight->window)
         return weight->panel_arena.first ? OCT_OK : reserve_panels(weight, err);
-    const size_t bytes = (size_t)oct_weight_panel_bytes(weight->ndim, weight->shape);
+    const size_t bytes = panel_room_bytes(weight, orientation);
     void *room = NULL;
     OCT_TRY(oct_arena_alloc(weight->window, bytes, &room, err));
     *arena = &weight->panel_room[orientation];

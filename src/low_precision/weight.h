@@ -42,9 +42,6 @@ int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const
 int64_t oct_weight_fprop_bytes(const oct_low_precision_format *format, int ndim,
                                const int64_t *shape);
 
-/* Room for the packed panels of one orientation. */
-int64_t oct_weight_panel_bytes(int ndim, const int64_t *shape);
-
 /* Makes the storage of the rows of `param` that this rank owns in `arena` (not yet readable:
  * refresh it). The panels have heap memory of their own: oct_weight_release. logical_dtype: the
  * activation dtype. */

@@ -69,9 +69,31 @@ typedef struct seat {
     const oct_config *config;
     oct_ledger ledger;
     int64_t low_precision_bytes, left_bytes;
+    int64_t unsharded, panels; /* the most of a training pass */
+    int64_t gathered;          /* what is left of it afterwards */
     oct_status status;
     oct_err err;
 } seat;
+
+/* One micro-batch, forward and backward. */
+static oct_status run_pass(seat *s, oct_build *build)
+{
+    enum { TOKENS = 32 };
+    int32_t ids[TOKENS + 1];
+    for (int i = 0; i <= TOKENS; i++)
+        ids[i] = (i * 37 + 11) % 257;
+    const oct_batch batch = {.ids = ids, .targets = ids + 1, .batch = 1, .seq = TOKENS};
+    const oct_run run = oct_build_run(build, true);
+    double loss = 0.0;
+    OCT_TRY(oct_dsv3_forward_backward(build->model, &run, &batch, 1.0f / TOKENS,
+                                      s->config->activation_checkpoint.full, &loss, &s->err));
+    if (!build->fsdp)
+        return OCT_OK;
+    oct_build_settle(build);
+    oct_fsdp_peak_bytes(build->fsdp, &s->unsharded, &s->panels);
+    s->gathered = oct_fsdp_gathered_bytes(build->fsdp);
+    return OCT_OK;
+}
 
 static void *build_rank(void *arg)
 {
@@ -79,6 +101,8 @@ static void *build_rank(void *arg)
     oct_build build;
     oct_build_init(&build, s->config, s->comm);
     s->status = oct_build_through(&build, OCT_STAGE_MASTERS, &s->err);
+    if (s->status == OCT_OK)
+        s->status = run_pass(s, &build);
     s->ledger = build.ledger;
     s->low_precision_bytes = oct_quantized_weights_bytes(&build.weights);
     if (s->status != OCT_OK)
@@ -95,7 +119,22 @@ static bool is_planned(const seat *s, const oct_plan_bytes *plan)
     return peak[OCT_LEDGER_MASTER] == plan->master && peak[OCT_LEDGER_MOMENTS] == plan->moments &&
            peak[OCT_LEDGER_GRADIENTS] == plan->gradients &&
            peak[OCT_LEDGER_HIGH_PRECISION] == plan->high_precision &&
+           peak[OCT_LEDGER_STAGING] == plan->staging &&
            s->low_precision_bytes == plan->low_precision;
+}
+
+/* Windows hold what the plan says, and what alignment and the lists of panels add: the same on
+ * every rank. The panels of replicated weights, which the plan counts too, are not in windows. */
+static void assert_windows(const seat *s, const oct_plan_bytes *plan, bool replicates)
+{
+    enum { TENSORS = 120, ALIGNED = 64, LIST = 256 };
+    assert_int_equal(s->gathered, 0);
+    assert_in_range(s->unsharded, plan->unsharded, plan->unsharded + TENSORS * ALIGNED);
+    if (plan->panels == 0)
+        assert_int_equal(s->panels, 0);
+    else
+        assert_in_range(s->panels, replicates ? 1 : plan->panels * 9 / 10,
+                        plan->panels + TENSORS * LIST);
 }
 
 /* The plan tells of the rank that needs most: one has just that. Returns the masters of all. */
@@ -127,6 +166,8 @@ static int64_t check_team(int ranks, int format, const char *const *words)
         assert_int_equal(seats[r].left_bytes, 0);
         masters += seats[r].ledger.peak_bytes[OCT_LEDGER_MASTER];
         planned += is_planned(&seats[r], &plan);
+        if (ranks > 1)
+            assert_windows(&seats[r], &plan, config.fsdp.fallback_to_unsharded);
     }
     assert_true(planned > 0);
     oct_arena_release(&arena);
@@ -140,6 +181,14 @@ static void plan__several_ranks__bytes_of_the_rank_that_needs_most(void **state)
         const char *const *tile = WORDS("training.micro_batch_size=1");
         const int64_t whole = check_team(1, format, tile);
         assert_int_equal(check_team(2, format, tile), whole);
+        check_team(2, format,
+                   WORDS("training.micro_batch_size=1", "fsdp_config.reshard_after_forward=false"));
+        check_team(2, format,
+                   WORDS("training.micro_batch_size=1", "fsdp_config.prefetch=true",
+                         "gradient_checkpointing.activation_checkpoint=full"));
+        check_team(2, format,
+                   WORDS("training.micro_batch_size=1", "fsdp_config.narrow_backward_gather=true",
+                         "training.reduce_dtype=bfloat16"));
         /* MXFP8 does not allow a cut after one expert of 96 x 64: these are on all four ranks. */
         const int64_t quarters = check_team(
             4, format,
