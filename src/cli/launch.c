@@ -49,6 +49,9 @@ static void ask_version(const char *mpirun, char *out, size_t size)
     while (child > 0 && used + 1 < size && (got = read(ends[0], out + used, size - 1 - used)) > 0)
         used += (size_t)got;
     out[used] = '\0';
+    char rest[256]; /* a pipe that closes early would kill the child */
+    while (child > 0 && read(ends[0], rest, sizeof rest) > 0)
+        ;
     (void)close(ends[0]);
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status) ||
