@@ -23,6 +23,7 @@ typedef struct launch {
     const char *hostfile;
     const char *mpirun;
     bool open_mpi;
+    bool takes_quiet; /* Open MPI before 5; later ones know no such option */
     char **command; /* ends with NULL */
     int command_words;
     char shown[1024]; /* variables that are set, as a shell takes them */
@@ -132,7 +133,8 @@ static int run(launch *l)
         words[n++] = "--oversubscribe";
         words[n++] = "--bind-to";
         words[n++] = "none";
-        words[n++] = "--quiet"; /* octet tells its errors itself */
+        if (l->takes_quiet)
+            words[n++] = "--quiet"; /* octet tells its errors itself */
         n += forward(l, words + n);
     }
     if (l->hostfile) {
@@ -208,6 +210,8 @@ int oct_command_launch(int argc, char **argv)
     }
     l.open_mpi =
         strstr(version, "Open MPI") || strstr(version, "OpenRTE") || strstr(version, "open-mpi");
+    const char *number = strpbrk(version, "0123456789");
+    l.takes_quiet = number && strtol(number, NULL, 10) < 5;
     prepare_environment(&l);
     return run(&l);
 }
