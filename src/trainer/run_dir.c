@@ -44,10 +44,20 @@ static bool has_mark(const char *config)
     return n == (ssize_t)sizeof config_mark - 1 && memcmp(head, config_mark, (size_t)n) == 0;
 }
 
+static bool is_trace(const char *name)
+{
+    const char *const prefix = "trace-";
+    const size_t length = strlen(prefix);
+    if (strncmp(name, prefix, length) != 0)
+        return false;
+    const size_t digits = strspn(name + length, "0123456789");
+    return digits > 0 && strcmp(name + length + digits, ".jsonl") == 0;
+}
+
 /* What a run that died before its config.yaml was written leaves behind. */
 static bool left_by_a_start(const char *path, const char *name)
 {
-    if (strcmp(name, "lock") == 0 || strcmp(name, "config.yaml.tmp") == 0)
+    if (strcmp(name, "lock") == 0 || strcmp(name, "config.yaml.tmp") == 0 || is_trace(name))
         return true;
     char inner[OCT_PATH_MAX + 16];
     (void)snprintf(inner, sizeof inner, "%s/checkpoints", path);

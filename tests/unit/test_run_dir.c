@@ -78,7 +78,8 @@ static void open__directory_of_something_else__is_refused_untouched(void **state
     assert_foreign("saved", "'checkpoints'");
 }
 
-/* A start that died before config.yaml leaves a lock file and an empty folder of checkpoints. */
+/* A start that died before config.yaml leaves a lock file, an empty folder of checkpoints and
+ * traces of its build. */
 static void open__rest_of_a_start__is_taken_over(void **state)
 {
     (void)state;
@@ -88,7 +89,12 @@ static void open__rest_of_a_start__is_taken_over(void **state)
         assert_int_equal(oct_run_dir_open(temp_dir_name(&files, "rest"), &dir, &err), OCT_OK);
         assert_false(dir.existed);
         oct_run_dir_close(&dir);
+        temp_dir_write(&files, "rest/trace-0.jsonl", "{}\n");
+        temp_dir_write(&files, "rest/trace-12.jsonl", "");
     }
+    temp_dir_make(&files, "traces");
+    temp_dir_write(&files, "traces/trace-x.jsonl", "mine\n");
+    assert_foreign("traces", "'trace-x.jsonl'");
 }
 
 static void open__locked_by_another_process__names_pid_and_host(void **state)
