@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 static atomic_int pending; /* lock-free: a handler may store, every rank may look */
-static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 enum { SIGNALS = sizeof numbers / sizeof numbers[0] };
 static struct sigaction old[SIGNALS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,4 +1,5 @@
-/* SIGINT, SIGTERM and SIGHUP ask a run to stop: the step in progress ends, a checkpoint is saved.
+/* SIGINT, SIGTERM, SIGHUP and SIGUSR1 (which mpirun forwards to its ranks and batch systems send
+ * ahead of a time limit) ask a run to stop: the step in progress ends, a checkpoint is saved.
  */
 #ifndef OCT_TRAINER_SIGNALS_H
 #define OCT_TRAINER_SIGNALS_H

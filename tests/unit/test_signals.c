@@ -1,4 +1,4 @@
-/* SIGINT, SIGTERM and SIGHUP are remembered while a run listens, and only then. */
+/* SIGINT, SIGTERM, SIGHUP and SIGUSR1 are remembered while a run listens, and only then. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 static void install__each_signal__is_pending_until_the_next_run(void **state)
 {
     (void)state;
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (int i = 0; i < 3; i++) {
         oct_signals_install();
         assert_int_equal(oct_signals_pending(), 0);
@@ -50,7 +50,7 @@ static void on_signal(int number)
 static void restore__earlier_handlers__are_back(void **state)
 {
     (void)state;
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (int i = 0; i < 3; i++) {
         struct sigaction action = {.sa_handler = on_signal}, now;
         seen = 0;
