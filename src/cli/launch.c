@@ -73,6 +73,10 @@ static void set(launch *l, const char *variable, const char *value)
 static void prepare_environment(launch *l)
 {
     const int cores = oct_cpu_count();
+    if (!isatty(STDOUT_FILENO)) { /* mpirun makes a terminal of every rank's stdout */
+        (void)unsetenv("TERM");
+        set(l, "TERM", "dumb");
+    }
     set(l, "OMP_WAIT_POLICY", "passive");
     if (!l->hostfile) {
         char threads[16];
@@ -192,6 +196,11 @@ int oct_command_launch(int argc, char **argv)
     launch l = {.mpirun = OCTET_MPIRUN};
     if (parse(argc, argv, &l) != 0)
         return OCT_EXIT_USAGE;
+    if (l.hostfile && access(l.hostfile, R_OK) != 0) { /* mpirun would say nothing: --quiet */
+        fprintf(stderr, "octet: cannot launch %lld ranks: %s (--hostfile %.512s)\n", l.count,
+                strerror(errno), l.hostfile);
+        return OCT_EXIT_USAGE;
+    }
     if (l.mpirun[0] == '\0') {
         fprintf(stderr,
                 "octet: cannot launch %lld ranks: this octet was built without MPI, a build "

@@ -144,10 +144,17 @@ static int tell_failure(const oct_comm *comm, oct_status status, const oct_err *
     return oct_cli_fail(status, err);
 }
 
+/* Whether a line can be written over. */
+static bool has_live_lines(void)
+{
+    const char *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(kind && strcmp(kind, "dumb") == 0);
+}
+
 static int run(oct_comm *comm, const request *r)
 {
     const oct_job *job = &r->job;
-    display show = {.config = &job->config, .terminal = isatty(STDOUT_FILENO) != 0};
+    display show = {.config = &job->config, .terminal = has_live_lines()};
     const oct_train_options options = {
         .run_dir = r->run_dir,
         .resume = r->resume,
