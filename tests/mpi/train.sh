@@ -51,7 +51,7 @@ for key, parts in sorted(chunks.items()):
 END
 }
 lines() { # pattern: one error line of octet, which has it
-    [ "$(grep -v '^octet: warning: ' err | grep -c '^octet: ')" = 1 ] && grep -q "^octet: .*$1" err
+    [ "$(grep -a -v '^octet: warning: ' err | grep -c '^octet: ')" = 1 ] && grep -a -q "^octet: .*$1" err
 }
 
 # --- the same numbers, and checkpoints that go on on another number of ranks
@@ -87,7 +87,7 @@ signalled() { # fault, rows required
         [ -e "stopped/checkpoints/step-$step" ] && newest=$step
     done
     [ "$newest" = "${3:-$2}" ] || complain "$1: newest checkpoint $newest, required ${3:-$2}"
-    [ "$(grep -c '^octet: ' err)" = 0 ] || complain "$1: an error was told"
+    [ "$(grep -a -c '^octet: ' err)" = 0 ] || complain "$1: an error was told"
     rm -rf stopped
 }
 signalled trainer.pass:3:rank=1:term 3
