@@ -45,6 +45,7 @@ typedef struct save_job {
 
     oct_dcp_chunk *chunks; /* of this rank */
     data_record data;
+    int fault_rank; /* that of the thread that saves, for its helper */
     oct_status status;
     oct_err err;
 } save_job;
@@ -161,6 +162,7 @@ static void *save_thread(void *arg)
 {
     oct_checkpoint_writer *writer = arg;
     save_job *job = &writer->job;
+    oct_fault_set_rank(job->fault_rank);
     job->status = write_data(writer, job, &job->err);
     if (job->status == OCT_OK && writer->part.size == 1) {
         writer->data[0] = job->data;
@@ -189,6 +191,7 @@ static oct_status start_thread(oct_checkpoint_writer *writer, oct_err *err)
     sigset_t before;
     writer->is_done = false;
     block_signals(&before);
+    writer->job.fault_rank = oct_fault_rank();
     const int result = pthread_create(&writer->thread, NULL, save_thread, writer);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (result != 0)

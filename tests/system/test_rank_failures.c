@@ -137,6 +137,16 @@ static void train__token_out_of_vocabulary_on_rank_2__all_end(void **state)
     assert_ends("token", word("dataset.path=%s/bad.bin", files.path), OCT_E_DATA, 2, "600", 1);
 }
 
+/* That all agreed to go on without a checkpoint does not settle what fails next. */
+static void train__update_fails_on_rank_2_after_a_lost_save__all_end(void **state)
+{
+    (void)state;
+    arm("checkpoint.data", 1, 1);
+    arm("optimizer.update", 2, 2);
+    assert_ends("lost-save", "checkpoint.save_steps=1", OCT_E_KERNEL, 2, "cannot update weights",
+                1);
+}
+
 static void train__unreadable_data_on_rank_1__all_end(void **state)
 {
     (void)state;
@@ -204,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(train__nan_on_rank_1_of_4__all_skip_the_step, disarm),
         cmocka_unit_test(train__token_out_of_vocabulary_on_rank_2__all_end),
+        cmocka_unit_test_teardown(train__update_fails_on_rank_2_after_a_lost_save__all_end, disarm),
         cmocka_unit_test_teardown(train__unreadable_data_on_rank_1__all_end, disarm),
         cmocka_unit_test_teardown(train__no_memory_on_rank_3__all_end, disarm),
         cmocka_unit_test_teardown(train__failed_update_on_rank_2__no_row_of_that_step, disarm),
