@@ -114,7 +114,7 @@ static oct_status take_lock(oct_run_dir *dir, oct_err *err)
     (void)gethostname(host, sizeof host - 1);
     const int n = snprintf(text, sizeof text, "pid %ld on %s\n", (long)getpid(), host);
     errno = ENOSPC; /* what a write cut short means */
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n || fsync(fd) != 0) {
         const int error = errno;
         close(fd);
         return OCT_FAIL(err, OCT_E_IO, "cannot lock the run directory: %s (%s)", strerror(error),
@@ -150,6 +150,19 @@ oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
                         strerror(error), out->checkpoints);
     }
     return OCT_OK;
+}
+
+void oct_run_dir_holder(const oct_run_dir *dir, char out[OCT_RUN_DIR_HOLDER])
+{
+    char name[OCT_PATH_MAX];
+    join(name, dir->path, "lock");
+    memset(out, 0, OCT_RUN_DIR_HOLDER);
+    const int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : read(fd, out, OCT_RUN_DIR_HOLDER - 1);
+    if (fd >= 0)
+        close(fd);
+    out[n > 0 ? (size_t)n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
 }
 
 void oct_run_dir_close(oct_run_dir *dir)

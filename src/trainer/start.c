@@ -420,14 +420,31 @@ static oct_status plan(oct_trainer *t, oct_err *err)
     return check_memory(&t->build, &t->ranks, err);
 }
 
-/* Rank 0 opens and locks the directory; the others read checkpoints and write traces there. */
+/* A directory of the same name on another machine is another one, unless both share a disk. */
+static oct_status check_shared(const oct_trainer *t, const char *required, oct_err *err)
+{
+    char found[OCT_RUN_DIR_HOLDER];
+    oct_run_dir_holder(&t->dir, found);
+    if (strcmp(found, required) != 0)
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "cannot share the run directory: %s on rank %d, one held by %s is required "
+                        "(%s)",
+                        found[0] ? found : "there is none", t->ranks.rank, required, t->dir.path);
+    return OCT_OK;
+}
+
+/* Rank 0 opens and locks the directory; the others read and write checkpoints and traces there. */
 static oct_status open_run_dir(oct_trainer *t, oct_err *err)
 {
     oct_ranks_phase(&t->ranks, "opening the run directory", NULL);
     const oct_status status = t->ranks.rank == 0
                                   ? oct_run_dir_open(t->options->run_dir, &t->dir, err)
                                   : oct_run_dir_name(t->options->run_dir, &t->dir, err);
-    return oct_ranks_agree(&t->ranks, status, err);
+    OCT_TRY(oct_ranks_agree(&t->ranks, status, err));
+    char holder[OCT_RUN_DIR_HOLDER] = {0};
+    oct_run_dir_holder(&t->dir, holder);
+    OCT_TRY(oct_ranks_broadcast(&t->ranks, holder, sizeof holder, err));
+    return oct_ranks_agree(&t->ranks, check_shared(t, holder, err), err);
 }
 
 static oct_status open_writer(oct_trainer *t, oct_err *err)

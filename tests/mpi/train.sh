@@ -127,4 +127,10 @@ apart() { # exit code, message
 apart 3 "text.txt"
 head -c 5999 text.txt >other/text.txt
 apart 2 "ranks have different training data"
+cp text.txt other/text.txt
+timeout 100 sh "$source/tests/mpi/run.sh" "$mpirun" 2 ./elsewhere train train.yaml --run-dir here \
+    >out 2>err
+code=$?
+[ "$code" = 2 ] || complain "two run directories: exit code $code, required 2"
+lines "there is none on rank 1, one held by pid" || complain "two run directories: not told once"
 exit $failed
