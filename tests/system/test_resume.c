@@ -128,6 +128,25 @@ static void train__resumed_from_an_earlier_step__cuts_the_later_rows(void **stat
     free(again);
 }
 
+/* After step k, with a save after each step. */
+static void assert_save_before_update(record *r, oct_build *build)
+{
+    (void)build;
+    assert_int_equal(r->saved_step, r->attempts == 1 ? -1 : r->attempts - 1);
+}
+
+/* A save in flight reads the masters and moments that an update changes. */
+static void train__save_in_the_background__ends_before_the_next_update(void **state)
+{
+    (void)state;
+    record *r = record_create();
+    r->stepped = assert_save_before_update;
+    train(&files, "flight", 1, NULL, WORDS("checkpoint.save_steps=1"), r);
+    assert_trained(r);
+    assert_true(r->saves > 2);
+    free(r);
+}
+
 /* FR-34 on one rank. */
 static void train__resumed_anywhere_in_the_schedule__has_the_same_rates(void **state)
 {
@@ -405,6 +424,7 @@ int main(void)
         cmocka_unit_test(train__stopped_and_resumed_across_an_epoch__gives_the_same_bits),
         cmocka_unit_test(train__resumed_from_an_earlier_step__cuts_the_later_rows),
         cmocka_unit_test(train__resumed_anywhere_in_the_schedule__has_the_same_rates),
+        cmocka_unit_test(train__save_in_the_background__ends_before_the_next_update),
         cmocka_unit_test(train__finished_run__has_nothing_to_do),
         cmocka_unit_test(train__word_to_resume_from__is_followed_or_refused),
         cmocka_unit_test(train__newest_checkpoint_damaged__goes_on_from_the_one_before),
