@@ -11,19 +11,10 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "expect.h"
 #include "numeric/bf16.h"
 
 enum { CASES_MAX_RANKS = 16 };
-
-/* Counts and tells what does not hold; a rank never leaves a case early, the others wait for it. */
-#define EXPECT(comm, condition)                                                                    \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: rank %d of %d: not true: %s\n", __FILE__, __LINE__,            \
-                    oct_comm_rank(comm), oct_comm_size(comm), #condition);                         \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
 
 static uint32_t cases_mix(uint32_t x)
 {

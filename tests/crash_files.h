@@ -281,23 +281,30 @@ static inline int crash_open(const oct_file_table *self, const char *path)
     return crash_leave(fs, fate, result);
 }
 
+/* A new file or directory: its node, or what is wrong. */
+static inline int crash_make(crash_files *fs, const char *path, bool is_dir)
+{
+    char name[CRASH_NAME_BYTES];
+    const int dir = crash_parent(fs, path, name);
+    if (dir < 0)
+        return dir;
+    if (!name[0] || crash_find(&fs->nodes[dir]->seen, name) >= 0)
+        return -EEXIST;
+    const int node = crash_new_node(fs, is_dir);
+    crash_change_dir(fs->nodes[dir], "", name, node);
+    return node;
+}
+
 static inline int crash_create(const oct_file_table *self, const char *path)
 {
     crash_files *fs = crash_self(self);
     (void)pthread_mutex_lock(&fs->lock);
     const crash_fate fate = crash_enter(fs, "create", path, true);
-    char name[CRASH_NAME_BYTES];
     int result = 0;
     if (fate.works) {
-        const int dir = result = crash_parent(fs, path, name);
-        if (dir >= 0 && (!name[0] || crash_find(&fs->nodes[dir]->seen, name) >= 0)) {
-            result = -EEXIST;
-        } else if (dir >= 0) {
-            const int node = crash_new_node(fs, false);
-            crash_change_dir(fs->nodes[dir], "", name, node);
-            if (!fate.error) /* else the caller has no handle to close */
-                result = crash_new_handle(fs, node, true);
-        }
+        result = crash_make(fs, path, false);
+        if (result >= 0) /* after an error the caller has no handle to close */
+            result = fate.error ? 0 : crash_new_handle(fs, result, true);
     }
     return crash_leave(fs, fate, result);
 }
@@ -474,19 +481,8 @@ static inline int crash_mkdir(const oct_file_table *self, const char *path)
     crash_files *fs = crash_self(self);
     (void)pthread_mutex_lock(&fs->lock);
     const crash_fate fate = crash_enter(fs, "mkdir", path, true);
-    char name[CRASH_NAME_BYTES];
-    int result = 0;
-    if (fate.works) {
-        const int dir = result = crash_parent(fs, path, name);
-        if (dir >= 0 && (!name[0] || crash_find(&fs->nodes[dir]->seen, name) >= 0)) {
-            result = -EEXIST;
-        } else if (dir >= 0) {
-            const int node = crash_new_node(fs, true);
-            crash_change_dir(fs->nodes[dir], "", name, node);
-            result = 0;
-        }
-    }
-    return crash_leave(fs, fate, result);
+    const int result = fate.works ? crash_make(fs, path, true) : 0;
+    return crash_leave(fs, fate, result < 0 ? result : 0);
 }
 
 static inline int crash_fsync_dir(const oct_file_table *self, const char *path)

@@ -16,76 +16,19 @@
 #include "comm/comm.h"
 #include "crash_files.h"
 #include "numeric/bf16.h"
+#include "rank_threads.h"
 #include "unit/faulty_files.h"
 #include "unit/scratch_dir.h"
 
 enum { MAX_RANKS = 8 };
 
-/* Counts and tells what does not hold; a rank never leaves a case early, the others wait for it. */
-#define EXPECT(comm, condition)                                                                    \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: rank %d of %d: not true: %s\n", __FILE__, __LINE__,            \
-                    oct_comm_rank(comm), oct_comm_size(comm), #condition);                         \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
-
 /* --- a team -------------------------------------------------------------------------------- */
 
-typedef int (*rank_fn)(oct_comm *comm, void *arg);
-
-typedef struct member {
-    oct_comm *comm;
-    rank_fn run;
-    void *arg;
-    int failures;
-} member;
-
-static void *run_member(void *arg)
-{
-    member *m = arg;
-    m->failures = m->run(m->comm, m->arg);
-    oct_comm_destroy(m->comm);
-    return NULL;
-}
-
-/* Runs `run` on every rank of a team; everything it expects has to hold. */
-static void run_team_with(int size, const oct_comm_options *options, rank_fn run, void *arg)
-{
-    oct_comm *comms[MAX_RANKS];
-    member members[MAX_RANKS];
-    pthread_t threads[MAX_RANKS];
-    oct_err err = {0};
-    assert_int_equal(oct_comm_create_team(size, options, comms, &err), OCT_OK);
-    for (int r = 0; r < size; r++) {
-        members[r] = (member){.comm = comms[r], .run = run, .arg = arg};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_member, &members[r]), 0);
-    }
-    int failures = 0;
-    for (int r = 0; r < size; r++) {
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-        failures += members[r].failures;
-    }
-    assert_int_equal(failures, 0);
-}
-
-static void run_team(int size, rank_fn run, void *arg)
+static void run_team(int size, rank_run run, void *arg)
 {
     const oct_comm_options options = {.timeout_seconds = 60.0, .piece_bytes = 4096};
-    run_team_with(size, &options, run, arg);
+    run_ranks(size, &options, run, arg);
 }
-
-/* As EXPECT, with the message of a failed call. */
-#define EXPECT_OK(comm, call)                                                                      \
-    do {                                                                                           \
-        const oct_status ok_status_ = (call);                                                      \
-        if (ok_status_ != OCT_OK) {                                                                \
-            fprintf(stderr, "%s:%d: rank %d of %d: %s\n", __FILE__, __LINE__, oct_comm_rank(comm), \
-                    oct_comm_size(comm), err.msg);                                                 \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
 
 /* What each rank came to: has to be one and the same. */
 typedef struct outcome {
@@ -631,7 +574,7 @@ static void save__a_slow_disk_of_one_rank__others_wait(void **state)
     faulty_files files = faulty_files_new(FAULTY_NONE, 0);
     files.table.pwrite = slow_pwrite;
     const oct_comm_options options = {.timeout_seconds = 1.7, .piece_bytes = 4096};
-    run_team_with(2, &options, save_slowly, &files.table);
+    run_ranks(2, &options, save_slowly, &files.table);
     assert_true(exists("step-1"));
 }
 
@@ -787,7 +730,7 @@ static void save__each_exchange_fails__its_error_on_all_and_no_half_checkpoint(v
                                               .hook = fail_once,
                                               .hook_arg = &fault};
             save_job job = {.step = 2, .seed = 22};
-            run_team_with(RANKS, &options, save_on_rank, &job);
+            run_ranks(RANKS, &options, save_on_rank, &job);
             const bool is_last = job.out.status[0] == OCT_OK; /* in the barrier of the end */
             if (!is_last) {
                 expect_same(&job.out, RANKS);

@@ -5,47 +5,10 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <pthread.h>
 #include <time.h>
 
 #include "comm_cases.h"
-
-typedef int (*rank_fn)(oct_comm *comm, void *arg);
-
-typedef struct member {
-    oct_comm *comm;
-    rank_fn run;
-    void *arg;
-    int failures;
-} member;
-
-static void *run_member(void *arg)
-{
-    member *m = arg;
-    m->failures = m->run(m->comm, m->arg);
-    oct_comm_destroy(m->comm);
-    return NULL;
-}
-
-/* Runs `run` on every rank of a team, returns how much did not hold. */
-static int run_team(int size, const oct_comm_options *options, rank_fn run, void *arg)
-{
-    oct_comm *comms[CASES_MAX_RANKS];
-    member members[CASES_MAX_RANKS];
-    pthread_t threads[CASES_MAX_RANKS];
-    oct_err err = {0};
-    assert_int_equal(oct_comm_create_team(size, options, comms, &err), OCT_OK);
-    for (int r = 0; r < size; r++) {
-        members[r] = (member){.comm = comms[r], .run = run, .arg = arg};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_member, &members[r]), 0);
-    }
-    int failures = 0;
-    for (int r = 0; r < size; r++) {
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-        failures += members[r].failures;
-    }
-    return failures;
-}
+#include "rank_threads.h"
 
 static void sleep_seconds(double seconds)
 {
@@ -68,14 +31,14 @@ static void comm_team__every_size_and_grouping__all_cases_hold(void **state)
         for (int node_ranks = 0; node_ranks <= 3; node_ranks++) {
             const oct_comm_options options = {
                 .piece_bytes = 64, .node_ranks = node_ranks, .timeout_seconds = 20.0};
-            assert_int_equal(run_team(sizes[i], &options, run_cases, NULL), 0);
+            assert_int_equal(count_failures(sizes[i], &options, run_cases, NULL), 0);
         }
 }
 
 static void comm_team__whole_pieces__all_cases_hold(void **state)
 {
     (void)state;
-    assert_int_equal(run_team(3, NULL, run_cases, NULL), 0);
+    assert_int_equal(count_failures(3, NULL, run_cases, NULL), 0);
 }
 
 static void comm_one__all_cases_hold(void **state)
@@ -106,7 +69,7 @@ static void comm_team__delays__all_cases_hold(void **state)
     for (int node_ranks = 0; node_ranks <= 2; node_ranks++) {
         const oct_comm_options options = {
             .piece_bytes = 64, .node_ranks = node_ranks, .timeout_seconds = 20.0, .hook = delay};
-        assert_int_equal(run_team(4, &options, run_cases, NULL), 0);
+        assert_int_equal(count_failures(4, &options, run_cases, NULL), 0);
     }
 }
 
@@ -185,13 +148,13 @@ static void comm_team__each_rank_fails_in_each_exchange__all_end_in_its_error(vo
     for (int node_ranks = 0; node_ranks <= 2; node_ranks++) {
         oct_comm_options options = {
             .piece_bytes = 64, .node_ranks = node_ranks, .timeout_seconds = 20.0};
-        assert_int_equal(run_team(4, &options, passes, NULL), 0);
+        assert_int_equal(count_failures(4, &options, passes, NULL), 0);
         for (int rank = 0; rank < 4; rank++)
             for (int64_t op = 0; op < SMALL_STEP_OPS; op++) {
                 fault f = {.rank = rank, .op = op};
                 options.hook = fail_once;
                 options.hook_arg = &f;
-                assert_int_equal(run_team(4, &options, ends_in_the_agreed_error, &f), 0);
+                assert_int_equal(count_failures(4, &options, ends_in_the_agreed_error, &f), 0);
             }
     }
 }
@@ -221,7 +184,7 @@ static void comm_leave__each_rank__all_others_get_its_error(void **state)
     for (int node_ranks = 0; node_ranks <= 2; node_ranks++)
         for (int leaver = 0; leaver < 4; leaver++) {
             const oct_comm_options options = {.node_ranks = node_ranks, .timeout_seconds = 20.0};
-            assert_int_equal(run_team(4, &options, one_leaves, &leaver), 0);
+            assert_int_equal(count_failures(4, &options, one_leaves, &leaver), 0);
         }
 }
 
@@ -254,7 +217,7 @@ static void comm_watchdog__rank_that_never_comes__named_with_both_phases(void **
     (void)state;
     for (int node_ranks = 0; node_ranks <= 1; node_ranks++) {
         const oct_comm_options options = {.node_ranks = node_ranks, .timeout_seconds = 0.4};
-        assert_int_equal(run_team(3, &options, one_never_comes, NULL), 0);
+        assert_int_equal(count_failures(3, &options, one_never_comes, NULL), 0);
     }
 }
 
@@ -277,7 +240,7 @@ static void comm_watchdog__slow_rank_with_progress__others_wait(void **state)
     (void)state;
     for (int node_ranks = 0; node_ranks <= 1; node_ranks++) {
         const oct_comm_options options = {.node_ranks = node_ranks, .timeout_seconds = 0.5};
-        assert_int_equal(run_team(3, &options, one_is_slow, NULL), 0);
+        assert_int_equal(count_failures(3, &options, one_is_slow, NULL), 0);
     }
 }
 

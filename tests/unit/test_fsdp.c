@@ -6,51 +6,14 @@
 
 #include <cmocka.h>
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fsdp/fsdp.h"
 #include "fsdp/shard.h"
+#include "heap_calls.h"
 #include "numeric/bf16.h"
-#include "unit/team_fixture.h"
-
-/* --- what calls of the heap there are (linked with --wrap) ------------------------------------ */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *block, size_t bytes);
-void *__real_aligned_alloc(size_t alignment, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *block, size_t bytes);
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
-
-static atomic_long heap_calls;
-
-void *__wrap_malloc(size_t bytes)
-{
-    atomic_fetch_add(&heap_calls, 1);
-    return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    atomic_fetch_add(&heap_calls, 1);
-    return __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *block, size_t bytes)
-{
-    atomic_fetch_add(&heap_calls, 1);
-    return __real_realloc(block, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    atomic_fetch_add(&heap_calls, 1);
-    return __real_aligned_alloc(alignment, bytes);
-}
+#include "rank_threads.h"
 
 /* --- the tree --------------------------------------------------------------------------------- */
 
@@ -595,7 +558,7 @@ static void pass__every_policy__units_and_contexts_of_the_table(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++) {
         schedule s = schedules[i];
-        run_team(3, NULL, passes_as_scheduled, &s);
+        run_ranks(3, NULL, passes_as_scheduled, &s);
     }
 }
 
@@ -608,7 +571,7 @@ static void pass__every_number_of_ranks__gathers_the_whole(void **state)
             const oct_comm_options options = {
                 .piece_bytes = 256, .node_ranks = node_ranks, .timeout_seconds = 20.0};
             schedule s = schedules[1];
-            run_team(sizes[i], &options, passes_as_scheduled, &s);
+            run_ranks(sizes[i], &options, passes_as_scheduled, &s);
         }
 }
 
@@ -658,13 +621,13 @@ static int turns_back(oct_comm *comm, void *arg)
 static void gather__backward_after_forward_without_release__gathers_again(void **state)
 {
     (void)state;
-    run_team(2, NULL, turns_back, NULL);
+    run_ranks(2, NULL, turns_back, NULL);
 }
 
 static void settle__after_a_forward_pass_alone__nothing_stays(void **state)
 {
     (void)state;
-    run_team(3, NULL, evaluates, NULL);
+    run_ranks(3, NULL, evaluates, NULL);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -741,7 +704,7 @@ static int uses_what_it_counts(oct_comm *comm, void *arg)
 static void ledger__gathers_and_staging__counted_and_given_back(void **state)
 {
     (void)state;
-    run_team(3, NULL, uses_what_it_counts, NULL);
+    run_ranks(3, NULL, uses_what_it_counts, NULL);
 }
 
 /* A pass with the gradients of every parameter. */
@@ -786,7 +749,7 @@ static void pass__after_the_first__makes_no_heap_call(void **state)
 {
     (void)state;
     const long before = atomic_load(&heap_calls);
-    run_team(3, NULL, leaves_the_heap_alone, NULL);
+    run_ranks(3, NULL, leaves_the_heap_alone, NULL);
     assert_true(atomic_load(&heap_calls) > before); /* the counter counts */
 }
 
@@ -899,7 +862,7 @@ static void gradients__any_number_of_ranks__folded_in_the_global_order(void **st
             if (d == OCT_DTYPE_BF16 && ranks % 2 == 0)
                 continue; /* it takes time */
             oct_dtype dtype = (oct_dtype)d;
-            run_team(ranks, NULL, folds, &dtype);
+            run_ranks(ranks, NULL, folds, &dtype);
         }
 }
 
@@ -934,7 +897,7 @@ static int opens_one_at_a_time(oct_comm *comm, void *arg)
 static void gradients__two_open_or_another_closed__refused(void **state)
 {
     (void)state;
-    run_team(2, NULL, opens_one_at_a_time, NULL);
+    run_ranks(2, NULL, opens_one_at_a_time, NULL);
 }
 
 /* --- extensions that are refused -------------------------------------------------------------- */
@@ -973,7 +936,7 @@ static int refuses_extensions(oct_comm *comm, void *arg)
 static void extend__missing_method_or_wrong_parameter__refused_by_name(void **state)
 {
     (void)state;
-    run_team(2, NULL, refuses_extensions, NULL);
+    run_ranks(2, NULL, refuses_extensions, NULL);
 }
 
 /* --- ranks that differ ------------------------------------------------------------------------ */
@@ -1021,7 +984,7 @@ static void seal__ranks_that_differ__refused_on_every_rank(void **state)
     };
     for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
         for (int ranks = 2; ranks <= 3; ranks++)
-            run_team(ranks, NULL, compares, &differences[i]);
+            run_ranks(ranks, NULL, compares, &differences[i]);
 }
 
 /* What the last rank says of a plain parameter. */
@@ -1066,7 +1029,7 @@ static void seal__plain_parameters_that_differ__refused_on_every_rank(void **sta
 {
     (void)state;
     for (int what = 0; what < 6; what++)
-        run_team(2, NULL, compares_plain, &what);
+        run_ranks(2, NULL, compares_plain, &what);
 }
 
 /* --- failures on one rank --------------------------------------------------------------------- */
@@ -1125,7 +1088,7 @@ static void gather__extension_fails_on_one_rank__all_end_with_its_message(void *
         {SCALAR, 0, OCT_E_SHAPE, "'scale' has 0 dimensions"},
     };
     for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
-        run_team(3, NULL, ends_in_one_message, &differences[i]);
+        run_ranks(3, NULL, ends_in_one_message, &differences[i]);
 }
 
 static oct_status cut_cable(void *arg, int rank, int64_t op, oct_err *err)
@@ -1172,12 +1135,12 @@ static void exchange__each_one_fails__all_end_with_its_message(void **state)
 {
     (void)state;
     int64_t exchanges = 0;
-    run_team(3, NULL, counts_exchanges, &exchanges);
+    run_ranks(3, NULL, counts_exchanges, &exchanges);
     assert_true(exchanges > 10);
     for (int64_t op = 0; op < exchanges; op++) {
         const oct_comm_options options = {
             .timeout_seconds = 20.0, .hook = cut_cable, .hook_arg = &op};
-        run_team(3, &options, ends_with_the_cable, NULL);
+        run_ranks(3, &options, ends_with_the_cable, NULL);
     }
 }
 

@@ -17,7 +17,7 @@
 #include "low_precision/functional/linear.h"
 #include "low_precision/hif8/hif8.h"
 #include "low_precision/mxfp8/mxfp8.h"
-#include "unit/team_fixture.h"
+#include "rank_threads.h"
 
 enum { WEIGHTS = 5, ROWS = 7, MAX_NAMES = 512, MOST = 5 * 64 * 40 };
 
@@ -485,7 +485,7 @@ static void gather__every_number_of_ranks__equals_the_whole_weight(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int f = 0; oct_low_precision_formats[f]; f++) {
             plan_of_case c = {.format = oct_low_precision_formats[f], .v = FIRST};
-            run_team(sizes[i], NULL, equals_the_whole, &c);
+            run_ranks(sizes[i], NULL, equals_the_whole, &c);
         }
 }
 
@@ -495,7 +495,7 @@ static void gather__nan_inf_or_zeros_on_one_rank__equals_the_whole_weight(void *
     for (int v = WITH_NAN; v <= ZEROS; v++)
         for (int f = 0; oct_low_precision_formats[f]; f++) {
             plan_of_case c = {.format = oct_low_precision_formats[f], .v = (variant)v};
-            run_team(3, NULL, equals_the_whole, &c);
+            run_ranks(3, NULL, equals_the_whole, &c);
         }
 }
 
@@ -554,7 +554,7 @@ static int gathers_as_the_table(oct_comm *comm, void *arg)
 static void gather__mxfp8_and_hif8__tensors_of_tables_9_1_and_9_2(void **state)
 {
     (void)state;
-    run_team(2, NULL, gathers_as_the_table, NULL);
+    run_ranks(2, NULL, gathers_as_the_table, NULL);
 }
 
 /* --- one scale for all ranks ------------------------------------------------------------------ */
@@ -606,7 +606,7 @@ static int shares_its_scale(oct_comm *comm, void *arg)
 static void refresh__hif8_dense__one_max_for_all_and_one_scale_on_all_ranks(void **state)
 {
     (void)state;
-    run_team(2, NULL, shares_its_scale, NULL);
+    run_ranks(2, NULL, shares_its_scale, NULL);
 }
 
 /* --- what is missing -------------------------------------------------------------------------- */
@@ -640,7 +640,7 @@ static int names_what_is_missing(oct_comm *comm, void *arg)
 static void refresh__no_master_or_initial_values__refused_by_name(void **state)
 {
     (void)state;
-    run_team(2, NULL, names_what_is_missing, NULL);
+    run_ranks(2, NULL, names_what_is_missing, NULL);
 }
 
 /* --- outputs that are not what was asked for -------------------------------------------------- */
@@ -731,7 +731,7 @@ static void post_all_gather__permuted_truncated_or_other_tensors__refused_by_nam
     (void)state;
     for (int f = 0; oct_low_precision_formats[f]; f++) {
         plan_of_case c = {.format = oct_low_precision_formats[f]};
-        run_team(1, NULL, refuses_outputs, &c);
+        run_ranks(1, NULL, refuses_outputs, &c);
     }
 }
 

@@ -1,16 +1,12 @@
-/* Ranks as threads of a test program. Include after cmocka.h. */
-#ifndef OCT_TESTS_TEAM_FIXTURE_H
-#define OCT_TESTS_TEAM_FIXTURE_H
+/* What a rank of a test expects. `failures` counts it and `err` is filled by calls: variables of
+ * the function around. */
+#ifndef OCT_TESTS_EXPECT_H
+#define OCT_TESTS_EXPECT_H
 
-#include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/comm.h"
-
-enum { TEAM_MAX_RANKS = 8 };
-
-/* What one rank does; returns how much did not hold. Its comm stays: run_team destroys it. */
-typedef int (*rank_run)(oct_comm *comm, void *arg);
 
 /* Counts and tells what does not hold; a rank never leaves a case early, the others wait for it. */
 #define EXPECT(comm, condition)                                                                    \
@@ -44,41 +40,5 @@ typedef int (*rank_run)(oct_comm *comm, void *arg);
             failures++;                                                                            \
         }                                                                                          \
     } while (0)
-
-typedef struct team_member {
-    oct_comm *comm;
-    rank_run run;
-    void *arg;
-    int failures;
-} team_member;
-
-static void *team_member_run(void *arg)
-{
-    team_member *m = arg;
-    m->failures = m->run(m->comm, m->arg);
-    oct_comm_destroy(m->comm);
-    return NULL;
-}
-
-/* Runs `run` on every rank of a team. */
-static inline void run_team(int size, const oct_comm_options *options, rank_run run, void *arg)
-{
-    oct_comm *comms[TEAM_MAX_RANKS];
-    team_member members[TEAM_MAX_RANKS];
-    pthread_t threads[TEAM_MAX_RANKS];
-    oct_err err = {0};
-    const oct_comm_options plain = {.timeout_seconds = 20.0};
-    assert_int_equal(oct_comm_create_team(size, options ? options : &plain, comms, &err), OCT_OK);
-    for (int r = 0; r < size; r++) {
-        members[r] = (team_member){.comm = comms[r], .run = run, .arg = arg};
-        assert_int_equal(pthread_create(&threads[r], NULL, team_member_run, &members[r]), 0);
-    }
-    int failures = 0;
-    for (int r = 0; r < size; r++) {
-        assert_int_equal(pthread_join(threads[r], NULL), 0);
-        failures += members[r].failures;
-    }
-    assert_int_equal(failures, 0);
-}
 
 #endif
