@@ -44,9 +44,10 @@ oct_status oct_shard_decide(const oct_sharding *sharding, const oct_param *param
     *replicated = required != NULL;
     if (required && !sharding->fallback_to_unsharded)
         return OCT_FAIL(err, OCT_E_SHAPE,
-                        "cannot shard '%s': %lld rows over %lld ranks, %s is required (or set "
+                        "cannot shard '%s': %lld %s over %lld ranks, %s is required (or set "
                         "fsdp_config.fallback_to_unsharded)",
-                        param->fqn, (long long)param->shape[0], (long long)sharding->ranks,
+                        param->fqn, (long long)param->shape[0],
+                        param->ndim == 3 ? "experts" : "rows", (long long)sharding->ranks,
                         required);
     return OCT_OK;
 }

@@ -184,5 +184,5 @@ const oct_low_precision_format oct_mxfp8_format = {
     .matrix = oct_mxfp8_matrix,
     .matmul = oct_operand_matmul,
     .shard_rows_legal = shard_rows_legal,
-    .shard_rule = "a multiple of 64 rows",
+    .shard_rule = "a multiple of 64 rows (of whole experts, all their rows)",
 };
