@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/huge_pages.h"
 #include "base/size.h"
 
 struct oct_arena_block {
@@ -97,6 +98,7 @@ static oct_status add_block(oct_arena *arena, size_t bytes, oct_err *err)
                         "cannot get memory for arena '%s': %zu more bytes wanted, %zu in use",
                         arena->name, capacity, arena->used_bytes);
     }
+    oct_huge_pages_advise(data, capacity);
     arena->heap_calls++;
     oct_ledger_add(arena->ledger, arena->category, capacity);
     *block = (oct_arena_block){.capacity = capacity, .data = data};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fault.h"
+#include "base/huge_pages.h"
 #include "base/size.h"
 
 enum { ALIGN = 64 };
@@ -63,6 +64,7 @@ static void *take(oct_ledger_category category, size_t bytes, bool zeroed)
     unsigned char *base = zeroed ? calloc(1, whole) : malloc(whole);
     if (!base)
         return NULL;
+    oct_huge_pages_advise(base, whole);
     unsigned char *memory = base + ALIGN + (-(uintptr_t)base & (ALIGN - 1));
     block *header = (block *)(void *)(memory - ALIGN);
     *header = (block){.base = base, .bytes = bytes, .category = category};

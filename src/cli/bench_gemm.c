@@ -102,7 +102,7 @@ static oct_status one_case(oct_bench *bench, int64_t t, int64_t i, int64_t o, oc
     OCT_TRY(oct_tensor_new_2d(&bench->memory, OCT_DTYPE_F32, o, i, &wide, err));
     OCT_TRY(oct_convert(&bench->exec, &w, &wide, err));
     oct_weight_storage *weights[3] = {0};
-    oct_param param = {.fqn = (char[]){"bench.weight"}, .ndim = 2, .shape = {o, i}};
+    oct_param param = {.fqn = (char[]){"bench.weight"}, .ndim = 2, .shape = {o, i}, .rows = o};
     int count = 0;
     oct_status status = OCT_OK;
     for (int f = -1; status == OCT_OK && (f < 0 || oct_low_precision_formats[f]) && count < 3;

@@ -58,7 +58,7 @@ static oct_status one_case(oct_bench *bench, int64_t t, int64_t i, int64_t o, oc
     OCT_TRY(oct_convert(&bench->exec, &w, &wide, err));
     layer layers[3];
     oct_bench_variant variants[3];
-    oct_param param = {.fqn = (char[]){"bench.weight"}, .ndim = 2, .shape = {o, i}};
+    oct_param param = {.fqn = (char[]){"bench.weight"}, .ndim = 2, .shape = {o, i}, .rows = o};
     int count = 0;
     oct_status status = OCT_OK;
     for (int f = -1; status == OCT_OK && (f < 0 || oct_low_precision_formats[f]) && count < 3;
