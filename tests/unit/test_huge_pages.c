@@ -15,7 +15,8 @@
 #include "base/huge_pages.h"
 #include "base/ledger.h"
 
-enum { BYTES = 8 * OCT_HUGE_PAGE };
+/* More than any threshold below which the heap takes memory that it had before. */
+enum { BYTES = 32 * OCT_HUGE_PAGE };
 
 /* Whether the mapping that holds `address` is advised to use huge pages (flag "hg"). */
 static bool is_advised(const void *address)
@@ -75,14 +76,15 @@ static void advise__turned_off__no_huge_pages(void **state)
 static void advise__any_bounds__contents_stay(void **state)
 {
     (void)state;
-    unsigned char *memory = malloc(BYTES);
+    enum { FEW = 4 * OCT_HUGE_PAGE };
+    unsigned char *memory = malloc(FEW);
     assert_non_null(memory);
-    for (size_t i = 0; i < BYTES; i++)
+    for (size_t i = 0; i < FEW; i++)
         memory[i] = (unsigned char)(i * 7);
     oct_huge_pages_advise(memory, 0);
     oct_huge_pages_advise(memory + 1, 100);
-    oct_huge_pages_advise(memory + 13, BYTES - 26);
-    for (size_t i = 0; i < BYTES; i++)
+    oct_huge_pages_advise(memory + 13, FEW - 26);
+    for (size_t i = 0; i < FEW; i++)
         if (memory[i] != (unsigned char)(i * 7))
             fail_msg("byte %zu changed", i);
     free(memory);
