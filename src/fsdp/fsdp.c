@@ -580,7 +580,7 @@ static oct_status gather(oct_fsdp *fsdp, int64_t u, oct_fsdp_phase phase, oct_er
         return OCT_FAIL(err, OCT_E_API,
                         "cannot gather '%s': '%s' is still gathered, it must be released before",
                         unit->given.name, fsdp->units[w->unit].given.name);
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(fsdp->options.profile, OCT_PART_ALL_GATHER);
     fsdp_param *params = &fsdp->params[unit->given.first];
     int64_t part_count = 0;
     w->unit = u;
@@ -593,7 +593,7 @@ static oct_status gather(oct_fsdp *fsdp, int64_t u, oct_fsdp_phase phase, oct_er
     for (int64_t i = 0; i < unit->given.count; i++)
         if (!params[i].param->replicated)
             OCT_TRY(finish(fsdp, &params[i], unit, phase, err));
-    oct_profile_add(fsdp->options.profile, OCT_PART_ALL_GATHER, started);
+    oct_profile_end(fsdp->options.profile, span);
     return OCT_OK;
 }
 
@@ -708,14 +708,14 @@ static oct_status close_grad(void *arg, const oct_param *param, oct_err *err)
         return OCT_FAIL(err, OCT_E_API,
                         "cannot reduce the gradient of '%s': it is not open, it is required to be",
                         param->fqn);
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(fsdp->options.profile, OCT_PART_REDUCE_SCATTER);
     const oct_status status =
         oct_comm_fold(fsdp->options.comm, fsdp->options.reduce_dtype, fsdp->staging, p->counts,
                       param->grad + p->own_begin, param->grad_started, err);
     if (status != OCT_OK)
         return OCT_WRAP(err, status, "reducing the gradient of '%s'", param->fqn);
     fsdp->open = NULL;
-    oct_profile_add(fsdp->options.profile, OCT_PART_REDUCE_SCATTER, started);
+    oct_profile_end(fsdp->options.profile, span);
     oct_trace_event event = {.kind = OCT_TRACE_REDUCE,
                              .fqn = param->fqn,
                              .dtype = oct_dtype_name(fsdp->options.reduce_dtype),
@@ -734,10 +734,10 @@ static oct_status share_gradient(const oct_fsdp *fsdp, const fsdp_param *p, oct_
 
 oct_status oct_fsdp_finish_gradients(oct_fsdp *fsdp, oct_err *err)
 {
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(fsdp->options.profile, OCT_PART_REDUCE_SCATTER);
     for (int64_t i = 0; i < fsdp->param_count; i++)
         if (fsdp->params[i].param->replicated)
             OCT_TRY(share_gradient(fsdp, &fsdp->params[i], err));
-    oct_profile_add(fsdp->options.profile, OCT_PART_REDUCE_SCATTER, started);
+    oct_profile_end(fsdp->options.profile, span);
     return OCT_OK;
 }

@@ -32,6 +32,7 @@ enum { OCT_WEIGHT_MAX_TENSORS = 4 };
 /* How often each kernel of a product was used: one per product, one per expert if grouped. */
 typedef struct oct_matmul_routes {
     int64_t block_integer, fma;
+    double pack_seconds; /* spent on packing the operands */
 } oct_matmul_routes;
 
 struct oct_low_precision_format {

@@ -1,5 +1,7 @@
 #include "low_precision/matmul.h"
 
+#include <string.h>
+
 /* --- checks ---------------------------------------------------------------------------------- */
 
 /* Blocks run along K, so the layout says which orientation either side must have. */
@@ -177,11 +179,18 @@ static void trace_product(const oct_run *run, const oct_matmul_label *label,
     oct_trace_emit(run->trace, &event);
 }
 
+static oct_part part_of(const oct_matmul_label *label)
+{
+    return strcmp(label->phase, "fprop") == 0   ? OCT_PART_FPROP
+           : strcmp(label->phase, "dgrad") == 0 ? OCT_PART_DGRAD
+                                                : OCT_PART_WGRAD;
+}
+
 static oct_status multiply(const oct_run *run, const oct_matmul_label *label,
                            const oct_operand *left, const oct_operand *right, oct_layout layout,
                            const oct_groups *groups, const oct_gemm_out *out, oct_err *err)
 {
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(run->profile, part_of(label));
     oct_matmul_routes routes = {0};
     const oct_arena_watch watch = oct_arena_watch_begin(run->exec->scratch);
     oct_status status = check(left, right, layout, groups, out, err);
@@ -190,7 +199,8 @@ static oct_status multiply(const oct_run *run, const oct_matmul_label *label,
     const size_t scratch = oct_arena_watch_end(run->exec->scratch, watch);
     if (status != OCT_OK)
         return OCT_WRAP(err, status, "%s product of '%s'", label->phase, label->fqn);
-    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    oct_profile_end(run->profile, span);
+    oct_profile_move(run->profile, span, OCT_PART_PACK, routes.pack_seconds);
     if (run->trace) {
         if (routes.block_integer > 0 || routes.fma == 0)
             trace_product(run, label, left, right, layout, groups, out, "block_integer", scratch);

@@ -1,5 +1,6 @@
 #include "low_precision/operand_matmul.h"
 
+#include "base/profile.h"
 #include "base/size.h"
 
 static oct_status multiply_slice(const oct_exec *exec, const oct_operand *left,
@@ -14,6 +15,7 @@ static oct_status multiply_slice(const oct_exec *exec, const oct_operand *left,
         right->format->matrix(right, layout == OCT_LAYOUT_TN ? slice : &all);
     if (l.rows == 0 || r.rows == 0)
         return OCT_OK;
+    const double started = oct_clock_seconds();
     oct_panels *left_panels = NULL, *packed = NULL;
     OCT_TRY(oct_pack(exec, &l, OCT_SIDE_LEFT, exec->scratch, &left_panels, err));
     const oct_panels *right_panels = right->panels ? right->panels[slice->group] : NULL;
@@ -21,6 +23,7 @@ static oct_status multiply_slice(const oct_exec *exec, const oct_operand *left,
         OCT_TRY(oct_pack(exec, &r, OCT_SIDE_RIGHT, exec->scratch, &packed, err));
         right_panels = packed;
     }
+    routes->pack_seconds += oct_clock_seconds() - started;
     bool fma = false;
     OCT_TRY(oct_block_integer_gemm(exec, left_panels, right_panels, out, &fma, err));
     routes->block_integer += !fma;

@@ -57,7 +57,7 @@ oct_status oct_quantize(const oct_run *run, const oct_low_precision_recipe *reci
                         const oct_role_output *col, oct_err *err)
 {
     const oct_quantize_want nothing = {0};
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(run->profile, OCT_PART_QUANTIZE);
     const oct_tensor x_2d =
         oct_tensor_2d(x->data, x->dtype, oct_tensor_rows(x), oct_tensor_cols(x));
     oct_groups own = {0};
@@ -79,6 +79,6 @@ oct_status oct_quantize(const oct_run *run, const oct_low_precision_recipe *reci
         oct_quantize_trace(run->trace, fqn, row->role, row->operand);
     if (col->operand)
         oct_quantize_trace(run->trace, fqn, col->role, col->operand);
-    oct_profile_add(run->profile, OCT_PART_QUANTIZE, started);
+    oct_profile_end(run->profile, span);
     return OCT_OK;
 }

@@ -20,14 +20,15 @@ static oct_status product(const oct_module *module, const oct_run *run, const oc
                           const oct_param *weight, const oct_groups *groups, oct_layout layout,
                           const oct_tensor *out, oct_err *err)
 {
-    const double started = oct_clock_seconds();
+    const oct_span span =
+        oct_profile_begin(run->profile, layout == OCT_LAYOUT_NT ? OCT_PART_FPROP : OCT_PART_DGRAD);
     const oct_matrix left = oct_matrix_of(a), right = oct_matrix_of(&weight->value);
     const oct_gemm_out to = {.data = out->data,
                              .ld = oct_tensor_cols(out),
                              .dtype = out->dtype,
                              .store = OCT_GEMM_STORE};
     OCT_TRY(oct_gemm_grouped(run->exec, &left, &right, groups, layout, &to, err));
-    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    oct_profile_end(run->profile, span);
     oct_run_trace_gemm(run, module->fqn, layout == OCT_LAYOUT_NT ? "fprop" : "dgrad", &left, &right,
                        layout, groups, &to);
     return OCT_OK;
@@ -37,12 +38,12 @@ static oct_status weight_gradient(const oct_module *module, const oct_run *run,
                                   const oct_tensor *dy, const oct_tensor *x,
                                   const oct_param *weight, const oct_groups *groups, oct_err *err)
 {
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(run->profile, OCT_PART_WGRAD);
     const oct_matrix left = oct_matrix_of(dy), right = oct_matrix_of(x);
     oct_gemm_out to;
     OCT_TRY(oct_param_grad_open(weight, run, &to, err));
     OCT_TRY(oct_gemm_grouped(run->exec, &left, &right, groups, OCT_LAYOUT_TN, &to, err));
-    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    oct_profile_end(run->profile, span);
     oct_run_trace_gemm(run, module->fqn, "wgrad", &left, &right, OCT_LAYOUT_TN, groups, &to);
     return oct_param_grad_close(weight, run, err);
 }

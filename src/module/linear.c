@@ -22,7 +22,7 @@ static oct_status widen_bias(const oct_run *run, const oct_param *bias, const fl
 static oct_status forward(oct_module *module, const oct_run *run, const oct_tensor *x,
                           const oct_tensor *y, oct_linear_saved **saved, oct_err *err)
 {
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(run->profile, OCT_PART_FPROP);
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
     const oct_matrix a = oct_matrix_of(x), b = oct_matrix_of(&module->params[0]->value);
     oct_gemm_out out = {.data = y->data, .ld = b.rows, .dtype = y->dtype, .store = OCT_GEMM_STORE};
@@ -36,7 +36,7 @@ static oct_status forward(oct_module *module, const oct_run *run, const oct_tens
         *saved = memory;
         (*saved)->x = *x;
     }
-    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    oct_profile_end(run->profile, span);
     return OCT_OK;
 }
 
@@ -44,19 +44,21 @@ static oct_status backward(oct_module *module, const oct_run *run, const oct_lin
                            const oct_tensor *dy, const oct_tensor *dx, oct_err *err)
 {
     const oct_param *weight = module->params[0], *bias = module->params[1];
-    const double started = oct_clock_seconds();
     const oct_matrix g = oct_matrix_of(dy), w = oct_matrix_of(&weight->value);
     const oct_matrix x = oct_matrix_of(&saved->x);
     if (dx) {
+        const oct_span span = oct_profile_begin(run->profile, OCT_PART_DGRAD);
         const oct_gemm_out out = {
             .data = dx->data, .ld = w.cols, .dtype = dx->dtype, .store = OCT_GEMM_STORE};
         OCT_TRY(oct_gemm(run->exec, &g, &w, OCT_LAYOUT_NN, &out, err));
+        oct_profile_end(run->profile, span);
         oct_run_trace_gemm(run, module->fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &out);
     }
     oct_gemm_out dw, db;
     OCT_TRY(oct_param_grad_open(weight, run, &dw, err));
+    const oct_span span = oct_profile_begin(run->profile, OCT_PART_WGRAD);
     OCT_TRY(oct_gemm(run->exec, &g, &x, OCT_LAYOUT_TN, &dw, err));
-    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
+    oct_profile_end(run->profile, span);
     oct_run_trace_gemm(run, module->fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &dw);
     OCT_TRY(oct_param_grad_close(weight, run, err));
     if (!bias)

@@ -20,6 +20,26 @@ struct oct_metrics {
     oct_json row; /* keeps its memory from row to row */
 };
 
+/* The keys are a file format: every product is one "matmul" in it, packing included. */
+static void put_seconds(oct_json *json, const oct_profile *profile)
+{
+    static const oct_part parts[] = {
+        OCT_PART_FORWARD,        OCT_PART_BACKWARD,  OCT_PART_QUANTIZE,
+        OCT_PART_FPROP,          OCT_PART_ATTENTION, OCT_PART_ALL_GATHER,
+        OCT_PART_REDUCE_SCATTER, OCT_PART_OPTIMIZER, OCT_PART_CHECKPOINT,
+    };
+    const double *seconds = profile->seconds;
+    oct_json_object(json, "seconds");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i] == OCT_PART_FPROP)
+            oct_json_double(json, "matmul",
+                            seconds[OCT_PART_PACK] + seconds[OCT_PART_FPROP] +
+                                seconds[OCT_PART_DGRAD] + seconds[OCT_PART_WGRAD]);
+        else
+            oct_json_double(json, oct_part_name(parts[i]), seconds[parts[i]]);
+    oct_json_end(json);
+}
+
 oct_status oct_metrics_format(const oct_step_metrics *m, oct_json *json, oct_err *err)
 {
     oct_json_clear(json);
@@ -42,10 +62,7 @@ oct_status oct_metrics_format(const oct_step_metrics *m, oct_json *json, oct_err
         oct_json_int(json, "refreshed_weights", m->refreshed_weights);
         oct_json_int(json, "fma_matmuls", m->fma_matmuls);
         oct_json_int(json, "expert_load_max", m->expert_load_max);
-        oct_json_object(json, "seconds");
-        for (int part = 0; part < OCT_PART_COUNT; part++)
-            oct_json_double(json, oct_part_name((oct_part)part), m->profile.seconds[part]);
-        oct_json_end(json);
+        put_seconds(json, &m->profile);
     }
     oct_json_end(json);
     return oct_json_finish(json, err);

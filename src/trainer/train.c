@@ -34,13 +34,13 @@ static oct_status finish_save(oct_trainer *t, oct_err *err)
 {
     if (!t->saving)
         return OCT_OK;
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(&t->build.profile, OCT_PART_CHECKPOINT);
     int64_t saved = -1;
     oct_ranks_phase(&t->ranks, "finishing a checkpoint", NULL);
     const oct_status status =
         oct_ranks_settled(&t->ranks, oct_checkpoint_wait(t->writer, &saved, err));
     t->saving = false;
-    oct_profile_add(&t->build.profile, OCT_PART_CHECKPOINT, started);
+    oct_profile_end(&t->build.profile, span);
     if (status == OCT_OK && saved >= 0) {
         t->saved_step = saved;
         const oct_trace_event event = {.kind = OCT_TRACE_SAVE};
@@ -178,7 +178,7 @@ static oct_status update(oct_trainer *t, const oct_grad_norm *norm, double lr_fa
 {
     oct_build *build = &t->build;
     OCT_TRY(finish_save(t, err));
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(&build->profile, OCT_PART_OPTIMIZER);
     if (t->config->moe.bias_update_rate > 0.0)
         oct_dsv3_update_bias(build->model, t->config->moe.bias_update_rate);
     bool updated = false;
@@ -187,7 +187,7 @@ static oct_status update(oct_trainer *t, const oct_grad_norm *norm, double lr_fa
         return OCT_FAIL(err, OCT_E_API, "the optimizer refused a finite gradient norm of %g",
                         norm->norm);
     OCT_TRY(oct_build_refresh(build, &row->refreshed_weights, err));
-    oct_profile_add(&build->profile, OCT_PART_OPTIMIZER, started);
+    oct_profile_end(&build->profile, span);
     t->state.step++;
     t->state.consecutive_skips = 0;
     return OCT_OK;

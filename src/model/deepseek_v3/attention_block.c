@@ -157,9 +157,9 @@ oct_status dsv3_attention_forward(const dsv3_pass *pass, const dsv3_attention *b
     const oct_attention_view q = heads_of(&saved->q, 0, n.qk), k = heads_of(&saved->k, 0, n.qk);
     const oct_attention_view v = heads_of(&saved->kv, n.nope, n.kv);
     const oct_attention_view context = heads_of(&saved->context, 0, n.v);
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(run->profile, OCT_PART_ATTENTION);
     OCT_TRY(oct_attention(run->exec, &shape, &q, &k, &v, &context, saved->lse_NT, err));
-    oct_profile_add(run->profile, OCT_PART_ATTENTION, started);
+    oct_profile_end(run->profile, span);
     return oct_linear_forward(*block->o, run, &saved->context, y, &saved->from_o, err);
 }
 
@@ -217,10 +217,10 @@ static oct_status core_backward(const dsv3_pass *pass, const dsv3_attention_save
     const oct_attention_view to_context = heads_of(dcontext, 0, n.v);
     const oct_attention_view to_q = heads_of(dq, 0, n.qk), to_k = heads_of(dk, 0, n.qk);
     const oct_attention_view to_v = heads_of(dkv, n.nope, n.kv);
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(pass->run->profile, OCT_PART_ATTENTION);
     OCT_TRY(oct_attention_backward(pass->run->exec, &shape, &q, &k, &v, &context, s->lse_NT,
                                    &to_context, &to_q, &to_k, &to_v, err));
-    oct_profile_add(pass->run->profile, OCT_PART_ATTENTION, started);
+    oct_profile_end(pass->run->profile, span);
     return OCT_OK;
 }
 

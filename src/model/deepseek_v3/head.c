@@ -78,9 +78,13 @@ static oct_status chunk_backward(const dsv3_pass *pass, const oct_tensor *dlogit
                                .ld = w.cols,
                                .dtype = OCT_DTYPE_F32,
                                .store = first ? OCT_GEMM_STORE : OCT_GEMM_CONTINUE};
+    oct_span span = oct_profile_begin(pass->run->profile, OCT_PART_DGRAD);
     OCT_TRY(oct_gemm(exec, &g, &w, OCT_LAYOUT_NN, &to_x, err));
+    oct_profile_end(pass->run->profile, span);
     oct_run_trace_gemm(pass->run, fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &to_x);
+    span = oct_profile_begin(pass->run->profile, OCT_PART_WGRAD);
     OCT_TRY(oct_gemm(exec, &g, &x, OCT_LAYOUT_TN, &to_w, err));
+    oct_profile_end(pass->run->profile, span);
     oct_run_trace_gemm(pass->run, fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &to_w);
     return OCT_OK;
 }
@@ -106,9 +110,7 @@ static oct_status chunked_head(const dsv3_pass *pass, const oct_tensor *h, const
         if (!d)
             continue;
         const oct_tensor dpart = rows_of(d, t, n);
-        const double started = oct_clock_seconds();
         OCT_TRY(chunk_backward(pass, &logits, &part, weight, &dpart, dW, t == 0, err));
-        oct_profile_add(run->profile, OCT_PART_MATMUL, started);
     }
     return OCT_OK;
 }
@@ -161,6 +163,7 @@ oct_status dsv3_head(const dsv3_pass *pass, const oct_tensor *h, const int32_t *
 {
     oct_arena *scratch = pass->run->exec->scratch;
     const oct_arena_mark mark = oct_arena_save(scratch);
+    const oct_span span = oct_profile_begin(pass->run->profile, OCT_PART_HEAD);
     const int64_t tokens = oct_tensor_rows(h);
     void *memory = NULL;
     OCT_TRY(oct_arena_array(scratch, tokens, sizeof(float), &memory, err));
@@ -174,5 +177,6 @@ oct_status dsv3_head(const dsv3_pass *pass, const oct_tensor *h, const int32_t *
         sum += (double)loss_T[t];
     *loss_sum = sum;
     oct_arena_rewind(scratch, mark);
+    oct_profile_end(pass->run->profile, span);
     return OCT_OK;
 }

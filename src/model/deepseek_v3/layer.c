@@ -31,6 +31,7 @@ oct_status dsv3_layer_forward(const dsv3_pass *pass, const dsv3_layer *layer, co
     const oct_exec *exec = pass->run->exec;
     const float eps = (float)pass->model->hf.rms_norm_eps;
     const int64_t tokens = pass->tokens, hidden = pass->model->hf.hidden_size;
+    const oct_span span = oct_profile_begin(pass->run->profile, OCT_PART_ELEMENTWISE);
     saved->x = *x;
     OCT_TRY(dsv3_keep(pass, tokens, hidden, &saved->x_normed, err));
     OCT_TRY(dsv3_keep(pass, tokens, hidden, &saved->middle, err));
@@ -49,7 +50,9 @@ oct_status dsv3_layer_forward(const dsv3_pass *pass, const dsv3_layer *layer, co
         OCT_TRY(dsv3_moe_forward(pass, layer, &saved->middle_normed, y, &saved->moe, err));
     else
         OCT_TRY(dsv3_mlp_forward(pass, &layer->mlp, &saved->middle_normed, y, &saved->mlp, err));
-    return oct_add(exec, &saved->middle, y, y, err);
+    OCT_TRY(oct_add(exec, &saved->middle, y, y, err));
+    oct_profile_end(pass->run->profile, span);
+    return OCT_OK;
 }
 
 oct_status dsv3_norm_backward(const oct_run *run, const oct_tensor *dy, const oct_tensor *x,
@@ -66,6 +69,7 @@ oct_status dsv3_layer_backward(const dsv3_pass *pass, const dsv3_layer *layer,
                                const dsv3_layer_saved *saved, const oct_tensor *d, oct_err *err)
 {
     const oct_run *run = pass->run;
+    const oct_span span = oct_profile_begin(run->profile, OCT_PART_ELEMENTWISE);
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
     oct_tensor inner; /* gradient inside a branch; d is the residual's */
     OCT_TRY(dsv3_scratch(pass, pass->tokens, pass->model->hf.hidden_size, &inner, err));
@@ -80,5 +84,6 @@ oct_status dsv3_layer_backward(const dsv3_pass *pass, const dsv3_layer *layer,
     OCT_TRY(
         dsv3_norm_backward(run, &inner, &saved->x, layer->input_norm, saved->x_rstd, d, d, err));
     oct_arena_rewind(run->exec->scratch, mark);
+    oct_profile_end(run->profile, span);
     return OCT_OK;
 }

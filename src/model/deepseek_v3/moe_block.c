@@ -54,13 +54,13 @@ static oct_status route(const dsv3_pass *pass, const dsv3_moe *block, const oct_
     OCT_TRY(widen(pass, x, &wide, err));
     OCT_TRY(oct_tensor_new_2d(run->exec->scratch, OCT_DTYPE_F32, pass->tokens, config.experts,
                               &logits, err));
-    const double started = oct_clock_seconds();
     const oct_matrix a = oct_matrix_of(&wide), b = oct_matrix_of(dsv3_weight(block->router));
     const oct_gemm_out out = {
         .data = logits.data, .ld = config.experts, .dtype = OCT_DTYPE_F32, .store = OCT_GEMM_STORE};
+    const oct_span span = oct_profile_begin(run->profile, OCT_PART_FPROP);
     OCT_TRY(oct_gemm(run->exec, &a, &b, OCT_LAYOUT_NT, &out, err));
+    oct_profile_end(run->profile, span);
     oct_run_trace_gemm(run, block->gate->fqn, "fprop", &a, &b, OCT_LAYOUT_NT, NULL, &out);
-    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
     OCT_TRY(oct_router(run->exec, &config, &logits, block->bias->data, s->scores_TE, s->experts_TK,
                        s->weights_TK, err));
     oct_arena_rewind(run->exec->scratch, mark);
@@ -87,18 +87,22 @@ oct_status dsv3_moe_forward(const dsv3_pass *pass, const dsv3_layer *layer, cons
     const int64_t top_k = hf->num_experts_per_tok;
     saved->x_TH = *x;
     OCT_TRY(allocate_saved(pass, saved, err));
+    oct_span span = oct_profile_begin(run->profile, OCT_PART_ROUTING);
     OCT_TRY(route(pass, &layer->moe, x, saved, err));
     observe(pass, layer, saved);
     const oct_groups groups = {.count = hf->n_routed_experts, .ends = saved->ends_E};
     OCT_TRY(oct_route_gather(run->exec, x, saved->source_S, top_k, &saved->x_SH, err));
+    oct_profile_end(run->profile, span);
     OCT_TRY(oct_experts_forward(*layer->moe.experts, run, &saved->x_SH, &groups, &saved->y_SH,
                                 &saved->from_experts, err));
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
     oct_tensor shared;
     OCT_TRY(dsv3_scratch(pass, pass->tokens, hf->hidden_size, &shared, err));
     OCT_TRY(dsv3_mlp_forward(pass, &layer->mlp, x, &shared, &saved->shared, err));
+    span = oct_profile_begin(run->profile, OCT_PART_ROUTING);
     OCT_TRY(oct_route_combine(run->exec, &saved->y_SH, saved->row_TK, saved->weights_TK, top_k,
                               &shared, y, err));
+    oct_profile_end(run->profile, span);
     oct_arena_rewind(run->exec->scratch, mark);
     return OCT_OK;
 }
@@ -116,19 +120,21 @@ static oct_status route_backward(const dsv3_pass *pass, const dsv3_moe *block,
     OCT_TRY(oct_router_backward(run->exec, &config, s->scores_TE, s->experts_TK, s->weights_TK,
                                 dweights_TK, &dlogits, err));
     OCT_TRY(widen(pass, &s->x_TH, &wide, err));
-    const double started = oct_clock_seconds();
     const oct_matrix g = oct_matrix_of(&dlogits), x = oct_matrix_of(&wide);
     const oct_matrix w = oct_matrix_of(dsv3_weight(block->router));
     oct_gemm_out to_w;
     OCT_TRY(oct_param_grad_open(block->router, run, &to_w, err));
     const oct_gemm_out to_x = {
         .data = dx->data, .ld = oct_tensor_cols(dx), .dtype = dx->dtype, .store = OCT_GEMM_STORE};
+    oct_span span = oct_profile_begin(run->profile, OCT_PART_WGRAD);
     OCT_TRY(oct_gemm(run->exec, &g, &x, OCT_LAYOUT_TN, &to_w, err));
+    oct_profile_end(run->profile, span);
     oct_run_trace_gemm(run, block->gate->fqn, "wgrad", &g, &x, OCT_LAYOUT_TN, NULL, &to_w);
     OCT_TRY(oct_param_grad_close(block->router, run, err));
+    span = oct_profile_begin(run->profile, OCT_PART_DGRAD);
     OCT_TRY(oct_gemm(run->exec, &g, &w, OCT_LAYOUT_NN, &to_x, err));
+    oct_profile_end(run->profile, span);
     oct_run_trace_gemm(run, block->gate->fqn, "dgrad", &g, &w, OCT_LAYOUT_NN, NULL, &to_x);
-    oct_profile_add(run->profile, OCT_PART_MATMUL, started);
     return OCT_OK;
 }
 
@@ -151,17 +157,21 @@ oct_status dsv3_moe_backward(const dsv3_pass *pass, const dsv3_layer *layer,
     OCT_TRY(dsv3_mlp_backward(pass, &layer->mlp, &saved->shared, dy, dx, err));
 
     OCT_TRY(dsv3_scratch(pass, rows, hidden, &d_SH, err));
+    oct_span span = oct_profile_begin(run->profile, OCT_PART_ROUTING);
     OCT_TRY(oct_route_combine_backward(run->exec, dy, &saved->y_SH, saved->row_TK,
                                        saved->weights_TK, top_k, &d_SH, dweights_TK, err));
+    oct_profile_end(run->profile, span);
     oct_tensor dx_SH;
     OCT_TRY(dsv3_scratch(pass, rows, hidden, &dx_SH, err));
     OCT_TRY(oct_experts_backward(*layer->moe.experts, run, saved->from_experts, &groups, &d_SH,
                                  &dx_SH, err));
+    span = oct_profile_begin(run->profile, OCT_PART_ROUTING);
     OCT_TRY(oct_route_gather_backward(run->exec, &dx_SH, saved->row_TK, top_k, &part, err));
     OCT_TRY(oct_add(run->exec, dx, &part, dx, err));
 
     OCT_TRY(route_backward(pass, &layer->moe, saved, dweights_TK, &part, err));
     OCT_TRY(oct_add(run->exec, dx, &part, dx, err));
+    oct_profile_end(run->profile, span);
     oct_arena_rewind(run->exec->scratch, mark);
     return OCT_OK;
 }

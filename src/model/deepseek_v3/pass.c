@@ -350,7 +350,7 @@ static oct_status train(const dsv3_pass *pass, const oct_batch *batch, float sca
 {
     const oct_dsv3 *model = pass->model;
     const oct_run *run = pass->run;
-    double started = oct_clock_seconds();
+    oct_span span = oct_profile_begin(run->profile, OCT_PART_FORWARD);
     tape kept;
     oct_tensor d;
     float *tied_dW = NULL;
@@ -359,13 +359,14 @@ static oct_status train(const dsv3_pass *pass, const oct_batch *batch, float sca
         OCT_TRY(dsv3_keep_floats(pass, oct_param_numel(model->embedding), &tied_dW, err));
     OCT_TRY(dsv3_scratch(pass, pass->tokens, model->hf.hidden_size, &d, err));
     OCT_TRY(train_forward(pass, batch, &kept, err));
-    oct_profile_add(run->profile, OCT_PART_FORWARD, started);
+    oct_profile_end(run->profile, span);
 
-    started = oct_clock_seconds(); /* the head runs forward and backward chunk by chunk */
+    span = oct_profile_begin(
+        run->profile, OCT_PART_BACKWARD); /* the head runs forward and backward chunk by chunk */
     OCT_TRY(head_backward(pass, batch, &kept, scale, tied_dW, &d, loss_sum, err));
     OCT_TRY(layers_backward(pass, &kept, &d, err));
     OCT_TRY(embedding_backward(pass, batch, &d, tied_dW, err));
-    oct_profile_add(run->profile, OCT_PART_BACKWARD, started);
+    oct_profile_end(run->profile, span);
     return OCT_OK;
 }
 
@@ -399,7 +400,7 @@ static oct_run evaluation_of(const oct_run *run)
 static oct_status evaluate(const dsv3_pass *pass, const oct_batch *batch, double *loss_sum,
                            oct_err *err)
 {
-    const double started = oct_clock_seconds();
+    const oct_span span = oct_profile_begin(pass->run->profile, OCT_PART_FORWARD);
     oct_tensor last, normed;
     float *rstd = NULL;
     OCT_TRY(forward_only(pass, batch, &last, err));
@@ -408,7 +409,7 @@ static oct_status evaluate(const dsv3_pass *pass, const oct_batch *batch, double
     OCT_TRY(final_norm(pass, &last, &normed, rstd, err));
     OCT_TRY(dsv3_head(pass, &normed, batch->targets, 0.0f, NULL, NULL, loss_sum, err));
     OCT_TRY(close_head(pass, err));
-    oct_profile_add(pass->run->profile, OCT_PART_FORWARD, started);
+    oct_profile_end(pass->run->profile, span);
     return OCT_OK;
 }
 
