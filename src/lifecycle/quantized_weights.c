@@ -55,6 +55,7 @@ static oct_status create_shards(oct_quantized_weights *weights, const oct_plan *
     for (int64_t i = 0; i < count; i++) {
         oct_param *param = weights->params[i];
         OCT_TRY(oct_weight_create(&weights->arena, policy, param, act_dtype, &param->storage, err));
+        param->storage->packs_at_use = weights->pack_at_use;
         weights->shards[i] = param->storage;
         weights->count = i + 1;
     }

@@ -5,6 +5,7 @@
 #ifndef OCT_LIFECYCLE_QUANTIZED_WEIGHTS_H
 #define OCT_LIFECYCLE_QUANTIZED_WEIGHTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -22,7 +23,8 @@ typedef struct oct_quantized_weights {
     oct_param **params;          /* one per weight, in plan order */
     oct_weight_storage **shards; /* of the owned rows; of a replicated parameter all */
     int64_t count;
-    float *amax; /* one per weight that shares its scale over ranks */
+    bool pack_at_use; /* set between init and finalize: weights have no panels of their own */
+    float *amax;      /* one per weight that shares its scale over ranks */
 } oct_quantized_weights;
 
 void oct_quantized_weights_init(oct_quantized_weights *weights);

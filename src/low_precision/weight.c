@@ -317,8 +317,10 @@ oct_status oct_weight_pack(const oct_exec *exec, oct_weight_storage *weight,
 oct_status oct_weight_use(const oct_run *run, oct_weight_storage *weight,
                           oct_orientation orientation, oct_operand *out, oct_err *err)
 {
-    const oct_span span = oct_profile_begin(run->profile, OCT_PART_PACK);
-    OCT_TRY(oct_weight_pack(run->exec, weight, orientation, err));
-    oct_profile_end(run->profile, span);
+    if (!weight->packs_at_use) {
+        const oct_span span = oct_profile_begin(run->profile, OCT_PART_PACK);
+        OCT_TRY(oct_weight_pack(run->exec, weight, orientation, err));
+        oct_profile_end(run->profile, span);
+    }
     return oct_weight_select(weight, orientation, out, err);
 }

@@ -27,7 +27,9 @@ struct oct_weight_storage {
     float *amax; /* [scale count] of the last refresh; NULL without FP32 scales */
     int64_t refresh_count;
     /* Panels of each orientation for the right side, made on first use after a refresh or a
-     * gather. */
+     * gather. Not for a weight whose products pack it themselves, one expert after the other: there
+     * an orientation that is read once between two refreshes costs no memory. */
+    bool packs_at_use;
     oct_arena panel_arena;
     const oct_panels **panels[2];
     /* Of a gathered weight: where its panels live, as long as it does; NULL for any other. */

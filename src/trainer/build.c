@@ -167,8 +167,14 @@ static oct_status stage_replace(oct_build *build, oct_err *err)
     return oct_plan_apply(build->plan, &build->tree, &build->policy, &build->trace, err);
 }
 
+bool oct_build_packs_at_use(const oct_build *build, int64_t ranks)
+{
+    return !build->keep_panels && ranks == 1 && build->config->gradient_accumulation_steps == 1;
+}
+
 static oct_status stage_finalize(oct_build *build, oct_err *err)
 {
+    build->weights.pack_at_use = oct_build_packs_at_use(build, oct_build_ranks(build));
     return oct_quantized_weights_finalize(&build->weights, build->plan, &build->policy,
                                           build->act_dtype, &build->exec, build->comm,
                                           &build->trace, err);
@@ -402,6 +408,7 @@ oct_dsv3_pass_shape oct_build_pass_shape(const oct_build *build, int64_t ranks)
         /* The last unit has one matrix, the head. */
         .low_precision_head = becomes_low_precision(build, tree->params[tree->param_count - 1]),
         .orientations_share = build->policy.enabled && build->policy.format->orientations_share,
+        .packs_weights = oct_build_packs_at_use(build, ranks),
         .recompute_full = config->activation_checkpoint.full,
         /* Does the head's gradient need a place of its own beside the sum or the stage? */
         .accumulates = ranks == 1 ? config->gradient_accumulation_steps > 1

@@ -57,6 +57,7 @@ typedef struct oct_build {
     oct_fsdp *fsdp; /* NULL: one rank */
     oct_optimizer *optimizer;
     oct_dtype act_dtype, reduce_dtype;
+    bool keep_panels; /* set after init: many passes read the weights as they are */
 } oct_build;
 
 /* comm NULL: one rank. */
@@ -80,6 +81,11 @@ oct_sharding oct_build_sharding(const oct_config *config, int64_t ranks);
 oct_status oct_build_shard_decide(const oct_build *build, const oct_sharding *sharding,
                                   const oct_param *param, bool low_precision, bool *replicated,
                                   oct_err *err) OCT_MUST_CHECK;
+
+/* Does a product of an 8-bit weight pack it, rather than find panels that the weight keeps? On one
+ * rank, if a step has one micro-batch: it reads each orientation once, or twice where it
+ * recomputes. What several ranks gather keeps its panels while it is gathered. */
+bool oct_build_packs_at_use(const oct_build *build, int64_t ranks);
 
 /* What decides about the memory of a training pass on one of so many ranks. After the plan stage.
  */

@@ -83,6 +83,7 @@ oct_status oct_generate(const oct_config *config, const oct_checkpoint *checkpoi
 {
     oct_build build;
     oct_build_init(&build, config, NULL);
+    build.keep_panels = true;
     oct_status status = load(&build, checkpoint, err);
     if (status == OCT_OK)
         status = continue_prompt(&build, options, err);

@@ -200,7 +200,7 @@ static void measure_units(const planner *p, const oct_plan_report *report)
             continue;
         unit->forward += forward_gather(p, i, param->shape);
         unit->backward += backward_gather(p, i, param->shape);
-        if (p->roles[i].low_precision)
+        if (p->roles[i].low_precision && !oct_build_packs_at_use(p->build, p->ranks))
             unit->panels += p->ranks == 1 || stays(p, u) || recompute ? both_panels_bytes(param)
                                                                       : panel_bytes(param);
     }

@@ -51,6 +51,7 @@ static void assert_planned_in(const temp_dir *dir, int format, bool full, int mi
         .low_precision = build.policy.enabled,
         .low_precision_head = observer != NULL,
         .orientations_share = build.policy.enabled && build.policy.format->orientations_share,
+        .packs_weights = oct_build_packs_at_use(&build, 1),
         .recompute_full = full,
         .accumulates = micro_batches > 1,
         .threads = build.exec.threads};
@@ -76,6 +77,10 @@ static void activation_bytes__formats_and_recompute__within_10_percent(void **st
     for (int format = 0; format < FORMATS; format++)
         for (int full = 0; full < 2; full++) {
             assert_planned(format, full, 1, WORDS("training.seq_length=32"));
+            assert_planned(format, full, 1,
+                           WORDS("training.global_batch_size=2", "training.micro_batch_size=2",
+                                 "model.config_overrides.moe_intermediate_size=256",
+                                 "model.config_overrides.intermediate_size=640"));
             assert_planned(format, full, 2,
                            WORDS("training.seq_length=128", "training.micro_batch_size=4",
                                  "training.threads=2"));

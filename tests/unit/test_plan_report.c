@@ -401,6 +401,13 @@ static void plan_report__two_ranks__bytes_of_the_largest(void **state)
     p = plan_small(1, NULL);
     assert_int_equal(bytes->unsharded, 0);
     assert_int_equal(bytes->panels, layer_panels(0, panels_of) + layer_panels(1, panels_of));
+    const int64_t activations = bytes->activations;
+    drop(p);
+
+    /* One micro-batch a step: its products pack each weight for themselves, in scratch. */
+    p = plan_small(1, WORDS("training.global_batch_size=1"));
+    assert_int_equal(bytes->panels, 0);
+    assert_true(bytes->activations != activations);
     drop(p);
 }
 

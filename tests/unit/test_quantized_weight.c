@@ -349,6 +349,31 @@ static void pack__until_the_next_refresh__once_per_orientation(void **state)
     }
 }
 
+static void use__packs_at_use__same_bits_and_no_panels(void **state)
+{
+    (void)state;
+    for (int f = 0; oct_low_precision_formats[f]; f++) {
+        bench *b = bench_new(OCT_ISA_REF, OCT_DTYPE_F32);
+        oct_tensor master = tensor_f32(b, 70, 40), x = tensor_f32(b, 9, 40);
+        oct_tensor y1 = tensor_f32(b, 9, 70), y2 = tensor_f32(b, 9, 70);
+        fill_f32(master.data, 2800, 4);
+        fill_f32(x.data, 360, 5);
+        const oct_low_precision_policy policy =
+            oct_low_precision_policy_of(oct_low_precision_formats[f]->recipe);
+        oct_weight_storage *w = weight_of(b, &policy, "w", 2, dense_shape, master.data);
+        w->packs_at_use = true;
+        product(b, w, &x, &y1);
+        assert_null(w->panels[OCT_ORIENTATION_ROW]);
+        assert_int_equal(w->panel_arena.heap_calls, 0);
+        w->packs_at_use = false;
+        product(b, w, &x, &y2);
+        assert_non_null(w->panels[OCT_ORIENTATION_ROW]);
+        assert_memory_equal(y1.data, y2.data, oct_tensor_bytes(&y1));
+        weight_free(w);
+        bench_free(b);
+    }
+}
+
 static oct_status failing_refresh(const oct_exec *exec, oct_weight_storage *weight,
                                   const oct_tensor *master, oct_err *err)
 {
@@ -415,6 +440,7 @@ int main(void)
         cmocka_unit_test(local_amax__nan__orders_as_infinity),
         cmocka_unit_test(refresh__events__one_refresh_and_both_roles),
         cmocka_unit_test(pack__until_the_next_refresh__once_per_orientation),
+        cmocka_unit_test(use__packs_at_use__same_bits_and_no_panels),
         cmocka_unit_test(refresh__kernel_fails__error_with_fqn_and_nothing_counted),
         cmocka_unit_test(refresh__all_zero_weight__finite_scales_and_zero_codes),
     };

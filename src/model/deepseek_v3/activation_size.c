@@ -51,12 +51,11 @@ static int64_t product_bytes(const sizer *s, int64_t m, int64_t n, int64_t k, bo
            (packs_right ? oct_panels_bytes(n, k, OCT_SIDE_RIGHT) : 0) + work;
 }
 
-/* y [rows, n] = x [rows, k] W^T, multiplied in slices of at most `slice` rows; 8-bit weights keep
- * their panels. */
+/* y [rows, n] = x [rows, k] W^T, multiplied in slices of at most `slice` rows. */
 static int64_t forward_bytes(const sizer *s, int64_t rows, int64_t slice, int64_t n, int64_t k)
 {
     const int64_t quantized = s->pass->low_precision ? operand_bytes(rows, k) : 0;
-    return quantized + product_bytes(s, slice, n, k, false);
+    return quantized + product_bytes(s, slice, n, k, s->pass->packs_weights);
 }
 
 /* dx and dW: the gradient is quantized once, in both orientations. */
@@ -64,8 +63,8 @@ static int64_t backward_bytes(const sizer *s, int64_t rows, int64_t slice, int64
 {
     const int64_t copies = s->pass->orientations_share ? 1 : 2;
     const int64_t quantized = s->pass->low_precision ? copies * operand_bytes(rows, n) : 0;
-    return quantized +
-           oct_max_i64(product_bytes(s, slice, k, n, false), product_bytes(s, n, k, slice, true));
+    return quantized + oct_max_i64(product_bytes(s, slice, k, n, s->pass->packs_weights),
+                                   product_bytes(s, n, k, slice, true));
 }
 
 static int64_t linear_forward(const sizer *s, int64_t n, int64_t k)

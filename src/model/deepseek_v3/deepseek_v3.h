@@ -80,6 +80,7 @@ typedef struct oct_dsv3_pass_shape {
     bool low_precision; /* products on 8-bit operands, whose inputs are kept besides */
     bool low_precision_head;
     bool orientations_share; /* both orientations of an operand are the same bytes */
+    bool packs_weights;      /* products of 8-bit weights pack them */
     bool recompute_full;
     bool accumulates; /* several micro-batches per step */
     int threads;

@@ -1,0 +1,121 @@
+/* The configurations of configs/: each is read, resolved and planned as it stands. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "trainer/plan_report.h"
+
+/* Paths in the files are relative to the project. */
+static int enter_project(void **state)
+{
+    (void)state;
+    return chdir(OCTET_SOURCE_DIR);
+}
+
+typedef struct shipped {
+    const char *file;
+    int ranks;
+    int64_t parameters, low_precision;
+    int64_t linear, experts; /* replaced */
+    int64_t tokens;          /* of a step */
+} shipped;
+
+enum { MILLION = 1 << 20 };
+
+static const shipped configs[] = {
+    {"configs/demo.yaml", 1, 0, 0, 0, 0, 8 * 128},
+    {"configs/ranks.yaml", 8, 0, 0, 0, 0, 0},
+    {"configs/mid.yaml", 1, 0, 0, 0, 0, 4 * 1024},
+    {"configs/slice.yaml", 1, 713048064, 0, 0, 0, 4096},
+    {"configs/slice-vocab.yaml", 1, 1106264064, 0, 0, 0, 4096},
+    {"configs/deepseek_v3_16b/bf16.yaml", 8, 16585005056, 0, 0, 0, 2 * MILLION},
+    {"configs/deepseek_v3_16b/mxfp8.yaml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
+    {"configs/deepseek_v3_16b/hif8.yaml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
+};
+
+static void assert_plans(const shipped *s, const char *const *words, int word_count)
+{
+    oct_arena arena;
+    oct_config config;
+    oct_build build;
+    oct_plan_report report;
+    oct_err err = {0};
+    oct_arena_init(&arena, "test configuration");
+    if (oct_config_load(&s->file, 1, words, word_count, &arena, NULL, NULL, &config, &err) !=
+            OCT_OK ||
+        oct_config_resolve(&config, s->ranks, &err) != OCT_OK)
+        fail_msg("%s: %s", s->file, err.msg);
+    oct_build_init(&build, &config, NULL);
+    if (oct_build_through(&build, OCT_STAGE_PLAN, &err) != OCT_OK ||
+        oct_plan_report_make(&build, s->ranks, &report, &err) != OCT_OK)
+        fail_msg("%s: %s", s->file, err.msg);
+    if (s->parameters) {
+        assert_int_equal(report.parameters_total, s->parameters);
+        assert_int_equal(report.parameters_low_precision, s->low_precision);
+        assert_int_equal(report.replaced_linear, s->linear);
+        assert_int_equal(report.replaced_experts, s->experts);
+    }
+    if (s->tokens)
+        assert_int_equal(config.training.global_batch_size * config.training.seq_length, s->tokens);
+    for (int64_t i = 0; i < report.shard_count; i++)
+        assert_false(report.shards[i].replicated);
+    oct_build_release(&build);
+    oct_arena_release(&arena);
+}
+
+static void plan__shipped_configs__parameters_hits_and_tokens(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++)
+        assert_plans(&configs[i], NULL, 0);
+}
+
+/* As measured in docs/scaling.md: one rank, the true vocabulary, at most 22 GiB in all formats. */
+static void plan__slice_with_true_vocabulary__fits_22_gib(void **state)
+{
+    (void)state;
+    static const char *const words[3][4] = {
+        {"training.threads=1", "low_precision.enabled=false"},
+        {"training.threads=1", "low_precision.enabled=true"},
+        {"training.threads=1", "low_precision.enabled=true", "low_precision.format=hif8",
+         "low_precision.scaling=current"},
+    };
+    static const int counts[3] = {2, 2, 4};
+    static const char *const file = "configs/slice-vocab.yaml";
+    for (int f = 0; f < 3; f++) {
+        oct_arena arena;
+        oct_config config;
+        oct_build build;
+        oct_plan_report report;
+        oct_err err = {0};
+        oct_arena_init(&arena, "test configuration");
+        oct_build_init(&build, &config, NULL);
+        if (oct_config_load(&file, 1, words[f], counts[f], &arena, NULL, NULL, &config, &err) !=
+                OCT_OK ||
+            oct_config_resolve(&config, 1, &err) != OCT_OK ||
+            oct_build_through(&build, OCT_STAGE_PLAN, &err) != OCT_OK ||
+            oct_plan_report_make(&build, 1, &report, &err) != OCT_OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(report.parameters_low_precision, f ? 686686208 : 0);
+        assert_in_range(report.bytes.peak, INT64_C(16) * 1106264064, INT64_C(22) << 30);
+        oct_build_release(&build);
+        oct_arena_release(&arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan__shipped_configs__parameters_hits_and_tokens),
+        cmocka_unit_test(plan__slice_with_true_vocabulary__fits_22_gib),
+    };
+    return cmocka_run_group_tests(tests, enter_project, NULL);
+}
