@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "trainer/plan_report.h"
+#include "trainer/step_time.h"
 
 static const char name[] = "plan";
 
@@ -47,30 +48,64 @@ static void print_text(const oct_build *build, const oct_plan_report *report)
            report->flops_per_token_megatron, report->flops_per_token_torchtitan);
 }
 
-static oct_status print_json(const oct_build *build, const oct_plan_report *report, oct_err *err)
+static void print_seconds(const char *what, double seconds)
+{
+    printf("  %-16s %12.4f s\n", what, seconds);
+}
+
+static void print_time(const oct_machine *machine, const oct_step_time *time)
+{
+    printf("a step on %s, %lld threads a rank, %lld ranks a node:\n", machine->cpu,
+           (long long)time->threads, (long long)machine->ranks_per_node);
+    print_seconds("products", time->products);
+    print_seconds("experts", time->experts);
+    print_seconds("head", time->head);
+    print_seconds("attention", time->attention);
+    print_seconds("elementwise", time->elementwise);
+    print_seconds("pack", time->pack);
+    print_seconds("optimizer", time->optimizer);
+    print_seconds("all-gather", time->all_gather);
+    print_seconds("reduce-scatter", time->reduce_scatter);
+    print_seconds("total", time->total);
+    printf("tokens per second: %.6g, communication: %.1f %% of a step\n", time->tokens_per_second,
+           100.0 * time->communication_share);
+}
+
+static oct_status print_json(const oct_build *build, const oct_plan_report *report,
+                             const oct_machine *machine, oct_err *err)
 {
     oct_json json;
     oct_json_init(&json);
-    const oct_status status = oct_plan_report_json(build, report, &json, err);
+    const oct_status status = oct_plan_report_json(build, report, machine, &json, err);
     if (status == OCT_OK)
         puts(json.text);
     oct_json_release(&json);
     return status;
 }
 
-static int run(const oct_job *job, int64_t ranks, bool as_json)
+/* machine_file NULL: no times. */
+static int run(oct_job *job, int64_t ranks, const char *machine_file, bool as_json)
 {
     oct_build build;
     oct_plan_report report;
+    oct_machine rates;
+    const oct_machine *machine = machine_file ? &rates : NULL;
     oct_err err = {0};
     oct_build_init(&build, &job->config, NULL);
-    oct_status status = oct_build_through(&build, OCT_STAGE_PLAN, &err);
+    oct_status status =
+        machine_file ? oct_machine_read(machine_file, &job->arena, &rates, &err) : OCT_OK;
+    if (status == OCT_OK)
+        status = oct_build_through(&build, OCT_STAGE_PLAN, &err);
     if (status == OCT_OK)
         status = oct_plan_report_make(&build, ranks, &report, &err);
     if (status == OCT_OK && as_json)
-        status = print_json(&build, &report, &err);
+        status = print_json(&build, &report, machine, &err);
     else if (status == OCT_OK)
         print_text(&build, &report);
+    if (status == OCT_OK && machine && !as_json) {
+        const oct_step_time time = oct_step_time_of(machine, &build, &report);
+        print_time(machine, &time);
+    }
     oct_build_release(&build);
     return status == OCT_OK ? OCT_EXIT_OK : oct_cli_fail(status, &err);
 }
@@ -78,10 +113,12 @@ static int run(const oct_job *job, int64_t ranks, bool as_json)
 int oct_command_plan(int argc, char **argv)
 {
     static oct_job job;
-    const char *ranks_text = "1";
+    const char *ranks_text = "1", *machine = NULL;
     bool as_json = false;
     for (int i = 1; i < argc; i++) {
-        const int taken = oct_cli_option(name, argc, argv, &i, "--ranks", &ranks_text);
+        int taken = oct_cli_option(name, argc, argv, &i, "--ranks", &ranks_text);
+        if (taken == 0)
+            taken = oct_cli_option(name, argc, argv, &i, "--machine", &machine);
         if (taken < 0)
             return OCT_EXIT_USAGE;
         if (taken)
@@ -96,7 +133,7 @@ int oct_command_plan(int argc, char **argv)
         return OCT_EXIT_USAGE;
     int code = oct_job_load(&job, name, (int)ranks);
     if (code == 0)
-        code = run(&job, ranks, as_json);
+        code = run(&job, ranks, machine, as_json);
     oct_job_release(&job);
     return code;
 }

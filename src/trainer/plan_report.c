@@ -4,6 +4,7 @@
 
 #include "base/size.h"
 #include "fsdp/shard.h"
+#include "trainer/step_time.h"
 
 /* What is known of a parameter besides its shape. */
 typedef struct param_role {
@@ -79,6 +80,7 @@ static oct_status cut(planner *p, const oct_param *param, bool low_precision, oc
                       oct_err *err)
 {
     out->param = param;
+    out->low_precision = low_precision;
     OCT_TRY(new_array(p, p->ranks, sizeof(int64_t), &out->rows_per_rank, err));
     OCT_TRY(oct_build_shard_decide(p->build, &p->sharding, param, low_precision, &out->replicated,
                                    err));
@@ -391,7 +393,7 @@ static void put_bytes(oct_json *json, const oct_plan_bytes *bytes)
 }
 
 oct_status oct_plan_report_json(const oct_build *build, const oct_plan_report *report,
-                                oct_json *json, oct_err *err)
+                                const oct_machine *machine, oct_json *json, oct_err *err)
 {
     oct_json_object(json, NULL);
     oct_json_int(json, "schema", 1);
@@ -416,6 +418,10 @@ oct_status oct_plan_report_json(const oct_build *build, const oct_plan_report *r
     oct_json_double(json, "megatron", report->flops_per_token_megatron);
     oct_json_double(json, "torchtitan", report->flops_per_token_torchtitan);
     oct_json_end(json);
+    if (machine) {
+        const oct_step_time time = oct_step_time_of(machine, build, report);
+        oct_step_time_json(machine, &time, json);
+    }
     oct_json_end(json);
     return oct_json_finish(json, err);
 }

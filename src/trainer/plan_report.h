@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "trainer/build.h"
+#include "trainer/machine.h"
 
 /* Bytes of the rank that needs most, by what they are for. */
 typedef struct oct_plan_bytes {
@@ -26,6 +27,7 @@ typedef struct oct_plan_bytes {
 /* One parameter. rows_per_rank points to `ranks` values. */
 typedef struct oct_plan_shard {
     const oct_param *param;
+    bool low_precision; /* an 8-bit weight */
     bool replicated;
     int64_t *rows_per_rank;
 } oct_plan_shard;
@@ -48,8 +50,9 @@ typedef struct oct_plan_report {
 oct_status oct_plan_report_make(oct_build *build, int64_t ranks, oct_plan_report *out,
                                 oct_err *err) OCT_MUST_CHECK;
 
-/* One JSON object. */
+/* One JSON object; with the time of a step on `machine`, unless that is NULL. */
 oct_status oct_plan_report_json(const oct_build *build, const oct_plan_report *report,
-                                oct_json *json, oct_err *err) OCT_MUST_CHECK;
+                                const oct_machine *machine, oct_json *json,
+                                oct_err *err) OCT_MUST_CHECK;
 
 #endif

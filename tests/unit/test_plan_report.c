@@ -268,7 +268,7 @@ static void plan_report__frozen_16b__takes_no_time_and_no_memory(void **state)
     oct_json json;
     oct_json_init(&json);
     assert_made(p);
-    assert_int_equal(oct_plan_report_json(&p->build, &p->report, &json, &p->err), OCT_OK);
+    assert_int_equal(oct_plan_report_json(&p->build, &p->report, NULL, &json, &p->err), OCT_OK);
     assert_true(clock() - started < 2 * CLOCKS_PER_SEC);
     oct_json_release(&json);
     for (int64_t i = 0; i < p->build.tree.param_count; i++) {
