@@ -5,8 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/rng.h"
-#include "numeric/bf16.h"
+#include "base/size.h"
 
 oct_status oct_bench_open(const oct_bench_options *options, oct_bench *bench, oct_err *err)
 {
@@ -59,6 +58,7 @@ typedef struct case_result {
     const char *name, *case_name, *unit;
     const oct_bench_variant *variants;
     const measurement *measurements;
+    const int64_t *checked;
     int count;
     double scale;
 } case_result;
@@ -84,14 +84,16 @@ static double ratio_to(const case_result *result, int v, const char *format, con
     return 0.0;
 }
 
-/* Rate in units of the limit over the limit's; 0 if there is none. */
+/* Seconds of the floor over seconds of a call; 0 if there is no floor. */
 static double share_of_limit(const case_result *result, int v)
 {
     const oct_bench_variant *variant = &result->variants[v];
-    if (variant->limit == 0)
-        return 0.0;
-    const double calls = result->measurements[v].median / variant->work;
-    return calls * variant->limit_work / result->measurements[variant->limit - 1].median;
+    double seconds = 0.0;
+    for (int f = 0; f < 2; f++)
+        if (variant->floor[f].limit)
+            seconds +=
+                variant->floor[f].work / result->measurements[variant->floor[f].limit - 1].median;
+    return seconds * result->measurements[v].median / variant->work;
 }
 
 static void put_ratio(oct_json *json, const char *key, double ratio)
@@ -137,6 +139,7 @@ static oct_status print_json(const oct_bench *bench, const case_result *result, 
         put_json_peers(&json, result, v);
         put_ratio(&json, "share_of_limit", share_of_limit(result, v));
         oct_json_double(&json, "spread", result->measurements[v].spread);
+        oct_json_int(&json, "checked", result->checked[v]);
         oct_json_end(&json);
         status = oct_json_finish(&json, err);
         if (status == OCT_OK)
@@ -153,7 +156,7 @@ static void print_text(const case_result *result)
         if (variant->is_limit)
             continue;
         const char *format = variant->peer ? variant->peer : variant->format;
-        printf("%-9s %-22s %-12.*s %10.1f %-9s spread %4.0f %%", result->name, result->case_name,
+        printf("%-9s %-26s %-12.*s %10.1f %-9s spread %3.0f %%", result->name, result->case_name,
                variant->peer ? (int)strlen(format) : short_length(format), format,
                result->measurements[v].median / result->scale, result->unit,
                100.0 * result->measurements[v].spread);
@@ -164,57 +167,109 @@ static void print_text(const case_result *result)
             if (result->variants[p].peer && p != v)
                 printf("  %5.2f x %s", ratio_to(result, v, NULL, result->variants[p].peer),
                        result->variants[p].peer);
-        if (variant->limit)
-            printf("  %3.0f %% of the limit", 100.0 * share_of_limit(result, v));
+        const double share = share_of_limit(result, v);
+        if (share > 0.0)
+            printf("  %3.0f %% of the limit", 100.0 * share);
         putchar('\n');
     }
     fflush(stdout);
+}
+
+bool oct_bench_wanted(const oct_bench *bench, const char *case_name)
+{
+    return !bench->options->only || strstr(case_name, bench->options->only);
+}
+
+int64_t oct_bench_dim(const oct_bench *bench, int64_t dim)
+{
+    return oct_max_i64(1, dim / bench->options->shrink);
+}
+
+static oct_status run_often(const oct_bench_variant *variant, int calls, oct_err *err)
+{
+    for (int c = 0; c < calls; c++)
+        OCT_TRY(variant->run(variant->arg, err));
+    return OCT_OK;
+}
+
+/* How many calls make a turn of 10 ms; warms caches and arenas up on the way. */
+static oct_status calibrate(const oct_bench_variant *variant, int threads, int *calls, oct_err *err)
+{
+    static const double long_enough = 10e-3;
+    enum { MOST_CALLS = 4096 };
+    OCT_TRY(variant->run(variant->arg, err));
+    const double started = seconds_now(threads);
+    OCT_TRY(variant->run(variant->arg, err));
+    const double seconds = seconds_now(threads) - started;
+    *calls = seconds * MOST_CALLS <= long_enough ? MOST_CALLS : (int)(long_enough / seconds) + 1;
+    return OCT_OK;
+}
+
+static oct_status measure(oct_bench *bench, const oct_bench_variant *variants, int count,
+                          measurement *measurements, oct_err *err)
+{
+    static double rates[OCT_BENCH_MAX_VARIANTS][OCT_BENCH_MAX_TURNS];
+    const int turns = bench->options->turns, threads = bench->options->threads;
+    int calls[OCT_BENCH_MAX_VARIANTS];
+    for (int v = 0; v < count; v++)
+        OCT_TRY(calibrate(&variants[v], threads, &calls[v], err));
+    for (int turn = 0; turn < turns; turn++) {
+        for (int v = 0; v < count; v++) {
+            const double started = seconds_now(threads);
+            OCT_TRY(run_often(&variants[v], calls[v], err));
+            const double seconds = seconds_now(threads) - started;
+            rates[v][turn] = variants[v].work * calls[v] / seconds;
+        }
+    }
+    for (int v = 0; v < count; v++)
+        measurements[v] = summarise(rates[v], turns);
+    return OCT_OK;
+}
+
+static oct_status check_shares(const case_result *result, int turns, oct_err *err)
+{
+    static const double most = 1.1; /* limit and variant are disturbed apart */
+    for (int v = 0; v < result->count; v++) {
+        const double share = share_of_limit(result, v);
+        if (share > most && turns >= 3)
+            return OCT_FAIL(err, OCT_E_API,
+                            "a defect of bench %s, case %s, %s: %.2f of its limit, at most %.1f "
+                            "is possible",
+                            result->name, result->case_name,
+                            result->variants[v].peer ? result->variants[v].peer
+                                                     : result->variants[v].format,
+                            share, most);
+    }
+    return OCT_OK;
 }
 
 oct_status oct_bench_case(oct_bench *bench, const char *name, const char *case_name,
                           const oct_bench_variant *variants, int count, double scale,
                           const char *unit, oct_err *err)
 {
-    static double rates[OCT_BENCH_MAX_VARIANTS][OCT_BENCH_MAX_TURNS];
-    const int turns = bench->options->turns, threads = bench->options->threads;
-    for (int turn = -1; turn < turns; turn++) { /* turn -1 warms caches and arenas up */
-        for (int v = 0; v < count; v++) {
-            const double started = seconds_now(threads);
-            OCT_TRY(variants[v].run(variants[v].arg, err));
-            const double seconds = seconds_now(threads) - started;
-            if (turn >= 0)
-                rates[v][turn] = variants[v].work / seconds;
-        }
-    }
+    int64_t checked[OCT_BENCH_MAX_VARIANTS] = {0};
     measurement measurements[OCT_BENCH_MAX_VARIANTS];
-    for (int v = 0; v < count; v++)
-        measurements[v] = summarise(rates[v], turns);
+    for (int v = 0; v < count; v++) {
+        const char *who = variants[v].peer ? variants[v].peer : variants[v].format;
+        if (variants[v].is_limit)
+            continue;
+        const oct_status status = variants[v].check(variants[v].arg, &checked[v], err);
+        if (status != OCT_OK)
+            return OCT_WRAP(err, status, "bench %s, case %s, %s", name, case_name, who);
+    }
+    OCT_TRY(measure(bench, variants, count, measurements, err));
+    bench->cases++;
     const case_result result = {.name = name,
                                 .case_name = case_name,
                                 .unit = unit,
                                 .variants = variants,
                                 .measurements = measurements,
+                                .checked = checked,
                                 .count = count,
                                 .scale = scale};
     if (bench->options->json)
-        return print_json(bench, &result, err);
-    print_text(&result);
-    return OCT_OK;
-}
-
-oct_status oct_bench_gaussian(oct_bench *bench, const char *name, int64_t rows, int64_t cols,
-                              float std, oct_tensor *out, oct_err *err)
-{
-    OCT_TRY(oct_tensor_new_2d(&bench->memory, OCT_DTYPE_BF16, rows, cols, out, err));
-    const oct_rng stream = oct_rng_stream(0, name);
-    uint16_t *data = out->data;
-    for (int64_t i = 0; i < rows * cols; i++) {
-        /* The sum of four uniforms: bell shaped, variance 1/3. */
-        const uint64_t bits = oct_rng_u64(stream, (uint64_t)i);
-        float sum = -2.0f;
-        for (int part = 0; part < 4; part++)
-            sum += (float)(bits >> (16 * part) & 0xffff) * 0x1p-16f;
-        data[i] = oct_bf16_from_f32(sum * 1.7320508f * std);
-    }
-    return OCT_OK;
+        OCT_TRY(print_json(bench, &result, err));
+    else
+        print_text(&result);
+    return check_shares(&result, bench->options->turns, err);
 }

@@ -41,8 +41,8 @@ static const oct_command commands[] = {
     {"checkpoint", oct_command_checkpoint, "ls|verify|show|hash DIR", "look into checkpoints"},
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench,
-     "gemm|layer|quantize|step [CONFIG...] [--threads N] [--turns N] [--json] "
-     "[--shape TxIxO]",
+     "gemm|layer|attention|quantize|step [CONFIG...] [--threads N] [--turns N] [--json] "
+     "[--case PART] [--shape TxIxO] [--shrink N] [--no-peers]",
      "measure speed on this machine"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
