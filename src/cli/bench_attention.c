@@ -63,7 +63,7 @@ static double dot(const attention *a, int left, int64_t i, int right, int64_t j,
 static void row_of(const attention *a, int64_t head, int64_t i, double *p, double *ds)
 {
     const double scale = (double)a->shape.softmax_scale;
-    double largest = -INFINITY, sum = 0.0, delta = 0.0;
+    double largest = -HUGE_VAL, sum = 0.0, delta = 0.0;
     for (int64_t j = 0; j <= i; j++) {
         p[j] = scale * dot(a, Q, i, K, j, head);
         largest = fmax(largest, p[j]);
