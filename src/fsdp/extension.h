@@ -46,12 +46,11 @@ typedef struct oct_fsdp_extension {
                                  oct_fsdp_tensors *tensors, oct_fsdp_metadata *metadata,
                                  oct_err *err);
     /* outputs: the same tensors, those of all ranks one after another along dim 0, in memory that
-     * lives until the unit is resharded; so does what is put into `window`. *logical is NULL the
-     * first time and what was returned then later: the weight that products read. Checks number,
-     * order, dtypes and shapes. */
+     * lives until the unit is resharded. *logical is NULL the first time and what was returned then
+     * later: the weight that products read. Checks number, order, dtypes and shapes. */
     oct_status (*post_all_gather)(void *self, const oct_fsdp_tensors *outputs,
-                                  const oct_fsdp_metadata *metadata, oct_arena *window,
-                                  oct_weight_storage **logical, oct_err *err);
+                                  const oct_fsdp_metadata *metadata, oct_weight_storage **logical,
+                                  oct_err *err);
 } oct_fsdp_extension;
 
 #endif

@@ -47,7 +47,7 @@ typedef struct fsdp_unit {
 
 /* Memory of the unit that is gathered into it. */
 typedef struct window {
-    oct_arena tensors, panels;
+    oct_arena tensors;
     int64_t unit; /* NO_WINDOW: free */
 } window;
 
@@ -117,9 +117,7 @@ static oct_status fill(oct_fsdp *fsdp, oct_err *err)
     for (int64_t w = 0; w < fsdp->window_count; w++) {
         fsdp->windows[w].unit = NO_WINDOW;
         oct_arena_init(&fsdp->windows[w].tensors, "gathered weights");
-        oct_arena_init(&fsdp->windows[w].panels, "panels of gathered weights");
         oct_arena_attach(&fsdp->windows[w].tensors, options->ledger, OCT_LEDGER_UNSHARDED);
-        oct_arena_attach(&fsdp->windows[w].panels, options->ledger, OCT_LEDGER_PANELS);
     }
     return new_array(fsdp, most * OCT_FSDP_MAX_TENSORS, sizeof *fsdp->parts, &fsdp->parts, err);
 }
@@ -147,10 +145,8 @@ void oct_fsdp_destroy(oct_fsdp *fsdp)
     if (!fsdp)
         return;
     oct_fsdp_settle(fsdp);
-    for (int64_t w = 0; w < fsdp->window_count && fsdp->windows; w++) {
+    for (int64_t w = 0; w < fsdp->window_count && fsdp->windows; w++)
         oct_arena_release(&fsdp->windows[w].tensors);
-        oct_arena_release(&fsdp->windows[w].panels);
-    }
     oct_ledger_free(fsdp->options.ledger, fsdp->staging);
     oct_arena_release(&fsdp->memory);
     free(fsdp);
@@ -528,14 +524,12 @@ static oct_status prepare(oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit,
     return OCT_OK;
 }
 
-static oct_status finish(oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit, oct_fsdp_phase phase,
-                         oct_err *err)
+static oct_status finish(oct_fsdp *fsdp, fsdp_param *p, oct_fsdp_phase phase, oct_err *err)
 {
     oct_param *param = p->param;
     if (p->extension) {
-        OCT_TRY(p->extension->post_all_gather(p->self, &p->outputs, &p->metadata,
-                                              &fsdp->windows[unit->window].panels, &p->logical,
-                                              err));
+        OCT_TRY(
+            p->extension->post_all_gather(p->self, &p->outputs, &p->metadata, &p->logical, err));
         param->storage = p->logical;
     } else {
         param->value.data = p->outputs.tensors[0].data;
@@ -567,7 +561,6 @@ static void release(oct_fsdp *fsdp, int64_t u)
     }
     window *w = &fsdp->windows[unit->window];
     oct_arena_reset(&w->tensors);
-    oct_arena_reset(&w->panels);
     w->unit = NO_WINDOW;
     unit->is_gathered = false;
 }
@@ -592,7 +585,7 @@ static oct_status gather(oct_fsdp *fsdp, int64_t u, oct_fsdp_phase phase, oct_er
     OCT_TRY(oct_comm_all_gather_many(fsdp->options.comm, fsdp->parts, part_count, err));
     for (int64_t i = 0; i < unit->given.count; i++)
         if (!params[i].param->replicated)
-            OCT_TRY(finish(fsdp, &params[i], unit, phase, err));
+            OCT_TRY(finish(fsdp, &params[i], phase, err));
     oct_profile_end(fsdp->options.profile, span);
     return OCT_OK;
 }
@@ -669,17 +662,16 @@ int64_t oct_fsdp_gathered_bytes(const oct_fsdp *fsdp)
 {
     size_t bytes = 0;
     for (int64_t w = 0; w < fsdp->window_count; w++)
-        bytes += fsdp->windows[w].tensors.used_bytes + fsdp->windows[w].panels.used_bytes;
+        bytes += fsdp->windows[w].tensors.used_bytes;
     return (int64_t)bytes;
 }
 
-void oct_fsdp_peak_bytes(const oct_fsdp *fsdp, int64_t *tensors, int64_t *panels)
+int64_t oct_fsdp_peak_bytes(const oct_fsdp *fsdp)
 {
-    *tensors = *panels = 0;
-    for (int64_t w = 0; w < fsdp->window_count; w++) {
-        *tensors += (int64_t)fsdp->windows[w].tensors.peak_bytes;
-        *panels += (int64_t)fsdp->windows[w].panels.peak_bytes;
-    }
+    size_t bytes = 0;
+    for (int64_t w = 0; w < fsdp->window_count; w++)
+        bytes += fsdp->windows[w].tensors.peak_bytes;
+    return (int64_t)bytes;
 }
 
 /* --- gradients ------------------------------------------------------------------------------- */

@@ -73,10 +73,10 @@ void oct_fsdp_settle(oct_fsdp *fsdp);
 /* After the last micro-batch of a step: all ranks get the sums of replicated parameters. */
 oct_status oct_fsdp_finish_gradients(oct_fsdp *fsdp, oct_err *err) OCT_MUST_CHECK;
 
-/* Bytes of gathered weights now, panels included; 0 outside unshard windows. Not collective. */
+/* Bytes of gathered weights now; 0 outside unshard windows. Not collective. */
 int64_t oct_fsdp_gathered_bytes(const oct_fsdp *fsdp);
-/* The most that all windows ever held, each at its own moment: tensors, panels. Not collective. */
-void oct_fsdp_peak_bytes(const oct_fsdp *fsdp, int64_t *tensors, int64_t *panels);
+/* The most that all windows ever held, each at its own moment. Not collective. */
+int64_t oct_fsdp_peak_bytes(const oct_fsdp *fsdp);
 bool oct_fsdp_is_gathered(const oct_fsdp *fsdp, int64_t unit);
 
 #endif

@@ -101,8 +101,8 @@ static bool describes(const description *d, const oct_gathered_weight *weight)
 }
 
 static oct_status post_all_gather(void *self, const oct_fsdp_tensors *outputs,
-                                  const oct_fsdp_metadata *metadata, oct_arena *window,
-                                  oct_weight_storage **logical, oct_err *err)
+                                  const oct_fsdp_metadata *metadata, oct_weight_storage **logical,
+                                  oct_err *err)
 {
     const oct_gathered_weight *weight = self;
     description d;
@@ -123,7 +123,7 @@ static oct_status post_all_gather(void *self, const oct_fsdp_tensors *outputs,
     if (!*logical)
         OCT_TRY(oct_weight_create_gathered(weight->arena, weight->shard, d.shape[0], logical, err));
     oct_weight_storage *whole = *logical;
-    oct_weight_reopen(whole, window);
+    oct_weight_reopen(whole);
     for (int i = 0; i < d.count; i++)
         OCT_TRY(place(whole, &whole->tensors[d.which[i]], &outputs->tensors[i], outputs->names[i],
                       err));

@@ -56,6 +56,7 @@ static oct_status create_shards(oct_quantized_weights *weights, const oct_plan *
         oct_param *param = weights->params[i];
         OCT_TRY(oct_weight_create(&weights->arena, policy, param, act_dtype, &param->storage, err));
         param->storage->packs_at_use = weights->pack_at_use;
+        oct_arena_attach(&param->storage->panel_arena, weights->arena.ledger, OCT_LEDGER_PANELS);
         weights->shards[i] = param->storage;
         weights->count = i + 1;
     }

@@ -106,22 +106,21 @@ oct_status oct_weight_create_gathered(oct_arena *arena, const oct_weight_storage
         .recipe = shard->recipe,
         .logical_dtype = shard->logical_dtype,
         .requires_grad = shard->requires_grad,
+        .packs_at_use = true,
         .ndim = shard->ndim,
         .amax = shard->ndim == 2 ? shard->amax : NULL, /* of a stack, every rank knows its own */
     };
     memcpy(whole->shape, shard->shape, sizeof whole->shape);
     whole->shape[0] = rows;
     *weight = whole;
-    oct_weight_reopen(whole, NULL);
+    oct_weight_reopen(whole);
     return OCT_OK;
 }
 
-void oct_weight_reopen(oct_weight_storage *gathered, oct_arena *window)
+void oct_weight_reopen(oct_weight_storage *gathered)
 {
     gathered->tensor_count =
         gathered->format->weight_tensors(gathered->ndim, gathered->shape, gathered->tensors);
-    gathered->window = window;
-    drop_panels(gathered);
 }
 
 /* --- refresh --------------------------------------------------------------------------------- */
@@ -272,22 +271,6 @@ static oct_status reserve_panels(oct_weight_storage *weight, oct_err *err)
     return OCT_OK;
 }
 
-/* Where the panels of one orientation go. Those of a gathered weight get a room of fixed size in
- * its window: how much they fill of it depends on the values. */
-static oct_status panel_arena_of(oct_weight_storage *weight, oct_orientation orientation,
-                                 oct_arena **arena, oct_err *err)
-{
-    *arena = &weight->panel_arena;
-    if (!weight->window)
-        return weight->panel_arena.first ? OCT_OK : reserve_panels(weight, err);
-    const size_t bytes = panel_room_bytes(weight, orientation);
-    void *room = NULL;
-    OCT_TRY(oct_arena_alloc(weight->window, bytes, &room, err));
-    *arena = &weight->panel_room[orientation];
-    oct_arena_init_fixed(*arena, "panels of a gathered weight", room, bytes);
-    return OCT_OK;
-}
-
 oct_status oct_weight_pack(const oct_exec *exec, oct_weight_storage *weight,
                            oct_orientation orientation, oct_err *err)
 {
@@ -295,8 +278,9 @@ oct_status oct_weight_pack(const oct_exec *exec, oct_weight_storage *weight,
         return OCT_OK;
     oct_operand operand;
     OCT_TRY(oct_weight_select(weight, orientation, &operand, err));
-    oct_arena *arena = NULL;
-    OCT_TRY(panel_arena_of(weight, orientation, &arena, err));
+    oct_arena *arena = &weight->panel_arena;
+    if (!arena->first)
+        OCT_TRY(reserve_panels(weight, err));
     const int64_t count = stack_count(weight);
     void *memory = NULL;
     OCT_TRY(oct_arena_array(arena, count, sizeof(oct_panels *), &memory, err));

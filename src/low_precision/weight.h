@@ -26,15 +26,12 @@ struct oct_weight_storage {
     oct_physical_tensor tensors[OCT_WEIGHT_MAX_TENSORS];
     float *amax; /* [scale count] of the last refresh; NULL without FP32 scales */
     int64_t refresh_count;
-    /* Panels of each orientation for the right side, made on first use after a refresh or a
-     * gather. Not for a weight whose products pack it themselves, one expert after the other: there
-     * an orientation that is read once between two refreshes costs no memory. */
+    /* Panels of each orientation for the right side, made on first use after a refresh. Not for a
+     * weight whose products pack it themselves, one expert after the other, as those of every
+     * gathered weight do: an orientation that is read once costs no memory there. */
     bool packs_at_use;
     oct_arena panel_arena;
     const oct_panels **panels[2];
-    /* Of a gathered weight: where its panels live, as long as it does; NULL for any other. */
-    oct_arena *window;
-    oct_arena panel_room[2];
 };
 
 /* Bytes of physical storage of a weight of this shape. */
@@ -58,8 +55,8 @@ oct_status oct_weight_create_gathered(oct_arena *arena, const oct_weight_storage
                                       int64_t rows, oct_weight_storage **weight,
                                       oct_err *err) OCT_MUST_CHECK;
 
-/* Drops what was gathered before: no tensors, no panels. `window` is where new panels may live. */
-void oct_weight_reopen(oct_weight_storage *gathered, oct_arena *window);
+/* Drops the tensors that were gathered before. */
+void oct_weight_reopen(oct_weight_storage *gathered);
 
 /* How many amax values ranks must agree on before a refresh: 1 for a dense HiF8 weight, else 0
  * (block scales; expert scales, whose experts are never split). */

@@ -169,7 +169,7 @@ static oct_status stage_replace(oct_build *build, oct_err *err)
 
 bool oct_build_packs_at_use(const oct_build *build, int64_t ranks)
 {
-    return !build->keep_panels && ranks == 1 && build->config->gradient_accumulation_steps == 1;
+    return !build->keep_panels && (ranks > 1 || build->config->gradient_accumulation_steps == 1);
 }
 
 static oct_status stage_finalize(oct_build *build, oct_err *err)

@@ -82,9 +82,8 @@ oct_status oct_build_shard_decide(const oct_build *build, const oct_sharding *sh
                                   const oct_param *param, bool low_precision, bool *replicated,
                                   oct_err *err) OCT_MUST_CHECK;
 
-/* Does a product of an 8-bit weight pack it, rather than find panels that the weight keeps? On one
- * rank, if a step has one micro-batch: it reads each orientation once, or twice where it
- * recomputes. What several ranks gather keeps its panels while it is gathered. */
+/* Does a product of an 8-bit weight pack it, rather than find panels that the weight keeps? Not on
+ * one rank with several micro-batches a step, which read the same weight again. */
 bool oct_build_packs_at_use(const oct_build *build, int64_t ranks);
 
 /* What decides about the memory of a training pass on one of so many ranks. After the plan stage.

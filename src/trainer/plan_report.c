@@ -15,7 +15,6 @@ typedef struct param_role {
 /* What a unit needs besides the rows that a rank owns, while it computes. */
 typedef struct unit_bytes {
     int64_t forward, backward; /* its sharded parameters, whole, as each pass gathers them */
-    int64_t panels;            /* of its sharded weights */
 } unit_bytes;
 
 typedef struct planner {
@@ -136,15 +135,6 @@ static int64_t dgrad_bytes(const planner *p, int64_t i, const int64_t *shape)
     return fprop < all ? all - fprop : all;
 }
 
-/* Packed panels of one orientation, the larger one. */
-static int64_t panel_bytes(const oct_param *param)
-{
-    const int64_t experts = param->ndim == 3 ? param->shape[0] : 1;
-    const int64_t n = param->shape[param->ndim - 2], k = param->shape[param->ndim - 1];
-    return experts * oct_max_i64(oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT),
-                                 oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
-}
-
 /* Packed panels of both orientations, as made after a refresh. */
 static int64_t both_panels_bytes(const oct_param *param)
 {
@@ -188,45 +178,36 @@ static int64_t backward_gather(const planner *p, int64_t i, const int64_t *shape
     return is_narrow(p) ? dgrad_bytes(p, i, shape) : compute_bytes(p, i, shape);
 }
 
-/* Both packed forms live together where a unit stays, or where its backward pass runs the forward
- * pass again. */
 static void measure_units(const planner *p, const oct_plan_report *report)
 {
     const oct_module_tree *tree = &p->build->tree;
-    const bool recompute = p->build->config->activation_checkpoint.full;
     for (int64_t i = 0; i < tree->param_count; i++) {
         const oct_param *param = tree->params[i];
-        const int64_t u = p->roles[i].unit;
-        unit_bytes *unit = &p->units[u];
+        unit_bytes *unit = &p->units[p->roles[i].unit];
         if (report->shards[i].replicated)
             continue;
         unit->forward += forward_gather(p, i, param->shape);
         unit->backward += backward_gather(p, i, param->shape);
-        if (p->roles[i].low_precision && !oct_build_packs_at_use(p->build, p->ranks))
-            unit->panels += p->ranks == 1 || stays(p, u) || recompute ? both_panels_bytes(param)
-                                                                      : panel_bytes(param);
     }
 }
 
-/* Gathered weights and their panels live in windows: one for each unit that stays, and one, with
- * prefetch two, in which the others take turns. */
+/* Gathered weights live in windows: one for each unit that stays, and one, with prefetch two, in
+ * which the others take turns. */
 static void add_units(const planner *p, oct_plan_bytes *bytes)
 {
     const int turns = p->build->config->fsdp.prefetch ? 2 : 1;
-    int64_t gathered[2] = {0}, panels[2] = {0};
+    int64_t gathered[2] = {0};
+    if (p->ranks == 1)
+        return;
     for (int64_t u = 0; u < oct_dsv3_unit_count(p->build->model); u++) {
         const unit_bytes *unit = &p->units[u];
         const int64_t most = oct_max_i64(unit->forward, unit->backward);
-        if (p->ranks == 1 || stays(p, u)) {
-            bytes->unsharded += p->ranks == 1 ? 0 : most;
-            bytes->panels += unit->panels;
-        } else {
+        if (stays(p, u))
+            bytes->unsharded += most;
+        else
             gathered[u % turns] = oct_max_i64(gathered[u % turns], most);
-            panels[u % turns] = oct_max_i64(panels[u % turns], unit->panels);
-        }
     }
     bytes->unsharded += gathered[0] + gathered[1];
-    bytes->panels += panels[0] + panels[1];
 }
 
 static int64_t reduce_element(const planner *p)
@@ -252,7 +233,7 @@ static oct_plan_bytes bytes_of_rank(const planner *p, const oct_plan_report *rep
             bytes.low_precision += compute_bytes(p, i, shape);
         else if (!computes_in_float32(p, param))
             bytes.high_precision += compute_bytes(p, i, shape);
-        if (p->roles[i].low_precision && report->shards[i].replicated)
+        if (p->roles[i].low_precision && !oct_build_packs_at_use(p->build, p->ranks))
             bytes.panels += both_panels_bytes(param);
     }
     add_units(p, &bytes);

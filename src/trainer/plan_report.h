@@ -19,7 +19,7 @@ typedef struct oct_plan_bytes {
     int64_t staging;        /* a gradient on its way to its owners; 0 for one rank */
     int64_t unsharded;      /* gathered weights: of the largest unit, of all without
                              * fsdp_config.reshard_after_forward; 0 for one rank */
-    int64_t panels;         /* packed forms of the low-precision weights that are whole at once */
+    int64_t panels;         /* packed forms that low-precision weights keep */
     int64_t activations;    /* of one micro-batch, kept for the backward pass and temporaries */
     int64_t peak;           /* the sum: all of it lives at once */
 } oct_plan_bytes;

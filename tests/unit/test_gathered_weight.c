@@ -318,16 +318,12 @@ static int same_products(rig *r, int w, bool fprop)
     memset(gathered, 0x55, sizeof gathered);
     memset(whole, 0xaa, sizeof whole);
     const oct_weight_storage *storage = r->params[w]->storage;
-    const bool was_packed = storage->panels[fprop ? oct_weight_fprop_orientation(storage)
-                                                  : oct_weight_dgrad_orientation(storage)];
-    const int64_t before = oct_fsdp_gathered_bytes(r->fsdp); /* panels are in the window */
+    const int64_t before = oct_fsdp_gathered_bytes(r->fsdp);
     EXPECT_OK(r->comm, product(r, r->params[w]->storage, fprop, gathered, &err));
-    const int64_t packed = oct_fsdp_gathered_bytes(r->fsdp);
-    EXPECT(r->comm, packed > before || was_packed || r->params[w]->replicated);
     EXPECT_OK(r->comm, product(r, r->whole[w], fprop, whole, &err));
     EXPECT(r->comm, memcmp(gathered, whole, (size_t)n * sizeof *whole) == 0);
-    EXPECT_OK(r->comm, product(r, r->params[w]->storage, fprop, gathered, &err));
-    EXPECT(r->comm, oct_fsdp_gathered_bytes(r->fsdp) == packed); /* packed once */
+    EXPECT(r->comm, oct_fsdp_gathered_bytes(r->fsdp) == before); /* no panels are left */
+    EXPECT(r->comm, r->params[w]->replicated || (!storage->panels[0] && !storage->panels[1]));
     return failures;
 }
 
@@ -404,19 +400,6 @@ typedef struct plan_of_case {
     variant v;
 } plan_of_case;
 
-/* Nothing of an earlier gather is left. */
-static int check_unpacked(rig *r)
-{
-    int failures = 0;
-    for (int w = 0; w < WEIGHTS; w++) {
-        const oct_weight_storage *storage = r->params[w]->storage;
-        EXPECT(r->comm, storage);
-        EXPECT(r->comm, !storage || r->params[w]->replicated ||
-                            (!storage->panels[0] && !storage->panels[1]));
-    }
-    return failures;
-}
-
 /* Forward, backward; each with what the design document's table 9.1 says is there. */
 static int check_pass(rig *r, bool reshard, bool narrow)
 {
@@ -424,14 +407,11 @@ static int check_pass(rig *r, bool reshard, bool narrow)
     oct_err err;
     const uint64_t before = hash_shards(r);
     EXPECT_OK(r->comm, play(r, OCT_UNIT_PRE_FORWARD, &err));
-    failures += check_unpacked(r);
     failures += check_all(r, true, !reshard);
     EXPECT_OK(r->comm, play(r, OCT_UNIT_POST_FORWARD, &err));
     if (reshard)
         failures += check_released(r);
     EXPECT_OK(r->comm, play(r, OCT_UNIT_PRE_BACKWARD, &err));
-    if (reshard)
-        failures += check_unpacked(r);
     failures += check_all(r, !reshard || !narrow, true);
     EXPECT_OK(r->comm, play(r, OCT_UNIT_POST_BACKWARD, &err));
     failures += check_released(r);
@@ -652,8 +632,6 @@ static int refuses_outputs(oct_comm *comm, void *arg)
     int failures = 0;
     oct_err err;
     rig *r = rig_new(comm, format, FIRST); /* of one rank: a shard is the whole */
-    oct_arena window;
-    oct_arena_init(&window, "window");
     const oct_fsdp_extension *extension = &oct_gathered_weight_extension;
     for (int w = 0; w < WEIGHTS; w++) {
         oct_gathered_weight gathered = {
@@ -668,8 +646,7 @@ static int refuses_outputs(oct_comm *comm, void *arg)
         EXPECT_OK(comm, extension->pre_all_gather(&gathered, &context, &good, &metadata, &err));
         EXPECT(comm, good.count == (format->orientations_share ? 2 : 4));
 #define REFUSED(outputs, about, code)                                                              \
-    EXPECT_FAILS(comm,                                                                             \
-                 extension->post_all_gather(&gathered, outputs, about, &window, &logical, &err),   \
+    EXPECT_FAILS(comm, extension->post_all_gather(&gathered, outputs, about, &logical, &err),      \
                  code, name)
         for (int i = 0; i < good.count; i++) {
             for (int other = 0; other < i; other++) {
@@ -710,10 +687,9 @@ static int refuses_outputs(oct_comm *comm, void *arg)
             wrong = metadata;
             wrong.data[byte] ^= 0x7f;
             oct_weight_storage *unused = NULL;
-            (void)extension->post_all_gather(&gathered, &good, &wrong, &window, &unused, &err);
+            (void)extension->post_all_gather(&gathered, &good, &wrong, &unused, &err);
         }
-        EXPECT_OK(comm,
-                  extension->post_all_gather(&gathered, &good, &metadata, &window, &logical, &err));
+        EXPECT_OK(comm, extension->post_all_gather(&gathered, &good, &metadata, &logical, &err));
         EXPECT(comm, logical && same_operand(logical, r->whole[w], OCT_ORIENTATION_ROW));
         EXPECT(comm, logical && same_operand(logical, r->whole[w], OCT_ORIENTATION_COL));
 #undef REFUSED
@@ -721,7 +697,6 @@ static int refuses_outputs(oct_comm *comm, void *arg)
         EXPECT_FAILS(comm, extension->pre_all_gather(&gathered, &context, &good, &metadata, &err),
                      OCT_E_API, name);
     }
-    oct_arena_release(&window);
     rig_free(r);
     return failures;
 }

@@ -69,8 +69,8 @@ typedef struct seat {
     const oct_config *config;
     oct_ledger ledger;
     int64_t low_precision_bytes, left_bytes;
-    int64_t unsharded, panels; /* the most of a training pass */
-    int64_t gathered;          /* what is left of it afterwards */
+    int64_t unsharded; /* the most of a training pass */
+    int64_t gathered;  /* what is left of it afterwards */
     oct_status status;
     oct_err err;
 } seat;
@@ -90,7 +90,7 @@ static oct_status run_pass(seat *s, oct_build *build)
     if (!build->fsdp)
         return OCT_OK;
     oct_build_settle(build);
-    oct_fsdp_peak_bytes(build->fsdp, &s->unsharded, &s->panels);
+    s->unsharded = oct_fsdp_peak_bytes(build->fsdp);
     s->gathered = oct_fsdp_gathered_bytes(build->fsdp);
     return OCT_OK;
 }
@@ -123,18 +123,15 @@ static bool is_planned(const seat *s, const oct_plan_bytes *plan)
            s->low_precision_bytes == plan->low_precision;
 }
 
-/* Windows hold what the plan says, and what alignment and the lists of panels add: the same on
- * every rank. The panels of replicated weights, which the plan counts too, are not in windows. */
-static void assert_windows(const seat *s, const oct_plan_bytes *plan, bool replicates)
+/* Windows hold what the plan says, and what alignment adds: the same on every rank. No weight keeps
+ * panels. */
+static void assert_windows(const seat *s, const oct_plan_bytes *plan)
 {
-    enum { TENSORS = 120, ALIGNED = 64, LIST = 256 };
+    enum { TENSORS = 120, ALIGNED = 64 };
     assert_int_equal(s->gathered, 0);
     assert_in_range(s->unsharded, plan->unsharded, plan->unsharded + TENSORS * ALIGNED);
-    if (plan->panels == 0)
-        assert_int_equal(s->panels, 0);
-    else
-        assert_in_range(s->panels, replicates ? 1 : plan->panels * 9 / 10,
-                        plan->panels + TENSORS * LIST);
+    assert_int_equal(plan->panels, 0);
+    assert_int_equal(s->ledger.peak_bytes[OCT_LEDGER_PANELS], 0);
 }
 
 /* The plan tells of the rank that needs most: one has just that. Returns the masters of all. */
@@ -167,7 +164,7 @@ static int64_t check_team(int ranks, int format, const char *const *words)
         masters += seats[r].ledger.peak_bytes[OCT_LEDGER_MASTER];
         planned += is_planned(&seats[r], &plan);
         if (ranks > 1)
-            assert_windows(&seats[r], &plan, config.fsdp.fallback_to_unsharded);
+            assert_windows(&seats[r], &plan);
     }
     assert_true(planned > 0);
     oct_arena_release(&arena);

@@ -331,21 +331,11 @@ static int64_t panels_of(int64_t experts, int64_t n, int64_t k)
                       oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT));
 }
 
-/* Of the larger orientation. */
-static int64_t one_panel_of(int64_t experts, int64_t n, int64_t k)
+static int64_t layer_panels(int layer)
 {
-    const int64_t a = oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT);
-    const int64_t b = oct_panels_bytes_bound(k, n, OCT_SIDE_RIGHT);
-    return experts * (a > b ? a : b);
-}
-
-typedef int64_t (*panels_fn)(int64_t experts, int64_t n, int64_t k);
-
-static int64_t layer_panels(int layer, panels_fn of)
-{
-    return 2 * of(1, 128, 64) + of(1, 96, 64) + of(1, 64, 64) +
-           (layer == 0 ? 2 * of(1, 128, 64) + of(1, 64, 128)
-                       : of(4, 128, 64) + of(4, 64, 64) + 3 * of(1, 64, 64));
+    return 2 * panels_of(1, 128, 64) + panels_of(1, 96, 64) + panels_of(1, 64, 64) +
+           (layer == 0 ? 2 * panels_of(1, 128, 64) + panels_of(1, 64, 128)
+                       : panels_of(4, 128, 64) + panels_of(4, 64, 64) + 3 * panels_of(1, 64, 64));
 }
 
 static void plan_report__two_ranks__bytes_of_the_largest(void **state)
@@ -363,7 +353,7 @@ static void plan_report__two_ranks__bytes_of_the_largest(void **state)
     /* The router is gathered in FP32. The head stays while the layers take turns. */
     assert_int_equal(bytes->unsharded, mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER + 2 * HEAD);
     assert_int_equal(bytes->staging, 4 * (4 * 128 * 64));
-    assert_int_equal(bytes->panels, layer_panels(1, one_panel_of));
+    assert_int_equal(bytes->panels, 0); /* what is gathered is packed at use */
     assert_int_equal(bytes->peak, bytes->master + bytes->moments + bytes->gradients +
                                       bytes->low_precision + bytes->high_precision +
                                       bytes->unsharded + bytes->staging + bytes->panels +
@@ -375,7 +365,7 @@ static void plan_report__two_ranks__bytes_of_the_largest(void **state)
     assert_int_equal(bytes->unsharded, 2 * EMBEDDING + mx(LOW_0 + LOW_1) + 2 * ODD + 2 * 2 * NORMS +
                                            4 * ROUTER + 2 * HEAD);
     assert_int_equal(bytes->staging, 2 * (4 * 128 * 64));
-    assert_int_equal(bytes->panels, layer_panels(0, panels_of) + layer_panels(1, panels_of));
+    assert_int_equal(bytes->panels, 0);
     assert_int_equal(bytes->gradients, 4 * OF_1);
     drop(p);
 
@@ -383,14 +373,12 @@ static void plan_report__two_ranks__bytes_of_the_largest(void **state)
     p = plan_small(2, WORDS("fsdp_config.prefetch=true"));
     assert_int_equal(bytes->unsharded,
                      mx(LOW_0 + LOW_1) + 2 * ODD + 2 * 2 * NORMS + 4 * ROUTER + 2 * HEAD);
-    assert_int_equal(bytes->panels, layer_panels(0, one_panel_of) + layer_panels(1, one_panel_of));
     drop(p);
 
-    /* Recomputing needs both packed forms at once, whatever the gather leaves out. */
+    /* Recomputing needs both directions at once, whatever the gather leaves out. */
     p = plan_small(2, WORDS("gradient_checkpointing.activation_checkpoint=full",
                             "fsdp_config.narrow_backward_gather=true"));
     assert_int_equal(bytes->unsharded, mx(LOW_1) + ODD + 2 * NORMS + 4 * ROUTER + 2 * HEAD);
-    assert_int_equal(bytes->panels, layer_panels(1, panels_of));
     drop(p);
 
     /* One direction at a time; that of the columns of kv_a has the odd scales. */
@@ -400,7 +388,7 @@ static void plan_report__two_ranks__bytes_of_the_largest(void **state)
 
     p = plan_small(1, NULL);
     assert_int_equal(bytes->unsharded, 0);
-    assert_int_equal(bytes->panels, layer_panels(0, panels_of) + layer_panels(1, panels_of));
+    assert_int_equal(bytes->panels, layer_panels(0) + layer_panels(1));
     const int64_t activations = bytes->activations;
     drop(p);
 
@@ -504,10 +492,7 @@ static void plan_report__replicated__whole_on_each_rank_and_only_gradients_trave
     assert_int_equal(report->bytes.low_precision, mx(cut) / 2 + mx(kept) + 2 * ODD);
     assert_int_equal(report->bytes.unsharded,
                      mx(LOW_1 - REPLICATED_1) + 2 * NORMS + 4 * ROUTER + 2 * HEAD);
-    assert_int_equal(report->bytes.panels, one_panel_of(4, 128, 64) + one_panel_of(4, 64, 64) +
-                                               2 * one_panel_of(1, 128, 64) +
-                                               2 * (panels_of(1, 96, 64) + panels_of(1, 64, 64)) +
-                                               panels_of(1, 64, 128) + 3 * panels_of(1, 64, 64));
+    assert_int_equal(report->bytes.panels, 0);
     assert_int_equal(report->reduce_scatter_bytes, 3 * 4 * TOTAL / 2);
     assert_int_equal(report->all_gather_bytes,
                      3 * (mx(cut) + cut / 32 * 33 + 2 * high + 4 * ROUTER + layers) / 2 +
