@@ -18,7 +18,7 @@ static const struct {
      oct_bench_layer},
     {"attention", "the causal core, forward and backward, BF16", oct_bench_attention},
     {"quantize", "BF16 to 8 bits; input elements", oct_bench_quantize},
-    {"step", "whole training steps on random ids", oct_bench_step},
+    {"step", "whole training steps on random ids, a process for each turn", oct_bench_step},
 };
 
 static int read_shape(const char *text, int64_t shape[3])
@@ -102,10 +102,11 @@ static int run_bench(int b, const oct_bench_options *options)
     static oct_bench bench;
     oct_err err = {0};
     oct_status status = oct_bench_open(options, &bench, &err);
+    const bool by_clock = options->threads > 1 || benches[b].run == oct_bench_step;
     if (status == OCT_OK && !options->json)
         printf("%s\nkernels: %s, %d thread%s by %s, medians of %d turns\n", benches[b].measures,
                oct_isa_name(bench.kernels.isa), options->threads, options->threads == 1 ? "" : "s",
-               options->threads == 1 ? "CPU time" : "the clock", options->turns);
+               by_clock ? "the clock" : "CPU time", options->turns);
     const bool has_peers = benches[b].run == oct_bench_gemm || benches[b].run == oct_bench_layer;
     if (status == OCT_OK && has_peers && !options->no_peers)
         oct_bench_peers_load(&bench.peers, !options->json);

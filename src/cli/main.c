@@ -42,7 +42,8 @@ static const oct_command commands[] = {
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench,
      "gemm|layer|attention|quantize|step [CONFIG...] [--threads N] [--turns N] [--json] "
-     "[--case PART] [--shape TxIxO] [--shrink N] [--no-peers]",
+     "[--case PART] [--shape TxIxO] [--shrink N] [--no-peers] [--steps N] [--formats F,...] "
+     "[--layouts RANKSxTHREADS,...]",
      "measure speed on this machine"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

@@ -1,5 +1,16 @@
 # exit: 0
-octet bench step train.yaml --threads 1 --turns 1 --json >rows
-json_check bench=step 'case=4x32 tokens' threads=1 unit=tokens/s 'value>0' 'ratio_to_bf16>0' \
-    share_of_limit=null 'spread=*' <rows
+octet bench step train.yaml --threads 1 --turns 1 --steps 1 --json >rows
+json_check schema=1 bench=step 'case=4x32 tokens' threads=1 ranks=1 unit=tokens/s 'value>0' \
+    'ratio_to_bf16>0' ratio_to_first_layout=1 ratio_to_peer='{}' 'share_of_limit>0' 'spread=*' \
+    'loss>0' 'peak_memory_bytes>1000000' 'checked>0' 'parts.fprop.seconds>0' 'parts.fprop.floor>0' \
+    'parts.dgrad.seconds>0' 'parts.dgrad.floor>0' 'parts.wgrad.seconds>0' 'parts.wgrad.floor>0' \
+    'parts.head.seconds>0' 'parts.head.floor>0' 'parts.attention.seconds>0' \
+    'parts.attention.floor>0' 'parts.elementwise.seconds>0' 'parts.elementwise.floor>0' \
+    'parts.routing.seconds>0' 'parts.routing.floor>0' 'parts.optimizer.seconds>0' \
+    'parts.optimizer.floor>0' 'parts.rest.seconds=*' parts.all_gather.seconds=0 <rows
 [ "$(sed 's/.*"format": "\([^"]*\)".*/\1/' rows | tr '\n' ' ')" = 'bf16 mxfp8 hif8 ' ]
+grep -v '"bf16", ' rows | json_check 'parts.quantize.seconds>0' 'parts.quantize.floor>0' \
+    'parts.pack.seconds>0' 'parts.pack.floor>0'
+octet bench step train.yaml --turns 1 --steps 1 --formats hif8 >text
+grep -q '^hif8, 1 x 1: ' text
+grep -q '^  wgrad ' text
