@@ -23,6 +23,9 @@
  * is not visible in the result. Masked terms are left out, not multiplied by 0: a NaN of a later
  * token stays there.
  *
+ * A tile of keys is loaded once for a block of query tiles, which stay in the second cache: rows of
+ * one head are far apart, a page in the usual layout, and are widened to FP32.
+ *
  * Every product has one operand whose elements are broadcast and one whose rows are read as
  * vectors: columns are queries in 1, 3, 7 and dq, head dims in dk and dv. So the query side is
  * transposed once per query tile and nothing is transposed in the loop over keys. */
@@ -37,6 +40,10 @@
 #include "numeric/fmath.h"
 
 enum { TILE = OCT_ATTENTION_TILE, LANES = OCT_ATTENTION_LANES };
+
+/* Tiles of queries that share one load of their keys: as many as the second cache holds beside a
+ * tile of keys. Not visible in the result. */
+enum { FORWARD_TILES = 4, BACKWARD_TILES = 2 };
 
 void oct_attention_kernels_init(oct_attention_kernels *kernels, oct_isa isa)
 {
@@ -114,20 +121,29 @@ static int64_t pad(int64_t n)
 
 /* --- working memory --------------------------------------------------------------------------- */
 
-/* Tiles of one thread. D = qk_dim, E = v_dim, both padded to 16 lanes; Q queries and K keys of the
- * tiles, 64 each; L = tokens of the longest sequence. */
-typedef struct tiles {
-    float *q_QD, *q_DQ;
-    float *k_KD, *v_KE;
-    float *s_KQ; /* scores, then P */
-    float *o_EQ; /* forward: out before its rounding; backward: out */
-    /* forward only */
-    float *max_Q, *sum_Q, *rescale_Q;
+/* D = qk_dim, E = v_dim, both padded to 16 lanes; Q queries and K keys of the tiles, 64 each; L =
+ * tokens of the longest sequence. */
+
+/* One tile of queries. */
+typedef struct query_side {
+    int64_t first, rows; /* from token `first` on; rows <= TILE */
+    float *q_DQ;
+    float *o_EQ;          /* forward: out before its rounding */
+    float *max_Q, *sum_Q; /* forward; backward: lse and delta */
     /* backward only */
-    float *lse_Q, *delta_Q;
-    float *do_QE, *do_EQ;
+    float *q_QD, *do_QE, *do_EQ, *dq_DQ;
+} query_side;
+
+/* Memory of one thread. */
+typedef struct tiles {
+    query_side queries[FORWARD_TILES]; /* the backward pass takes BACKWARD_TILES of them */
+    float *rows_QX;                    /* rows on their way in or out, X = D or E */
+    float *k_KD, *v_KE;
+    float *s_KQ;      /* scores, then P */
+    float *rescale_Q; /* forward only */
+    /* backward only */
     float *ds_KQ; /* dP, then dS */
-    float *dq_DQ;
+    float *o_EQ;
     float *dk_LD, *dv_LE;
 } tiles;
 
@@ -140,29 +156,38 @@ static oct_status alloc_floats(oct_arena *arena, int64_t rows, int64_t cols, flo
     return OCT_OK;
 }
 
+static oct_status alloc_queries(oct_arena *arena, int64_t D, int64_t E, bool backward,
+                                query_side *q, oct_err *err)
+{
+    *q = (query_side){0};
+    OCT_TRY(alloc_floats(arena, D, TILE, &q->q_DQ, err));
+    OCT_TRY(alloc_floats(arena, 1, TILE, &q->max_Q, err));
+    OCT_TRY(alloc_floats(arena, 1, TILE, &q->sum_Q, err));
+    if (!backward)
+        return alloc_floats(arena, E, TILE, &q->o_EQ, err);
+    OCT_TRY(alloc_floats(arena, TILE, D, &q->q_QD, err));
+    OCT_TRY(alloc_floats(arena, TILE, E, &q->do_QE, err));
+    OCT_TRY(alloc_floats(arena, E, TILE, &q->do_EQ, err));
+    return alloc_floats(arena, D, TILE, &q->dq_DQ, err);
+}
+
 /* longest is L, 0 in the forward pass. */
 static oct_status alloc_tiles(oct_arena *arena, const oct_attention_shape *shape, int64_t longest,
                               tiles *t, oct_err *err)
 {
     const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim);
+    const bool backward = longest > 0;
     *t = (tiles){0};
-    OCT_TRY(alloc_floats(arena, TILE, D, &t->q_QD, err));
-    OCT_TRY(alloc_floats(arena, D, TILE, &t->q_DQ, err));
+    for (int i = 0; i < (backward ? BACKWARD_TILES : FORWARD_TILES); i++)
+        OCT_TRY(alloc_queries(arena, D, E, backward, &t->queries[i], err));
+    OCT_TRY(alloc_floats(arena, TILE, oct_max_i64(D, E), &t->rows_QX, err));
     OCT_TRY(alloc_floats(arena, TILE, D, &t->k_KD, err));
     OCT_TRY(alloc_floats(arena, TILE, E, &t->v_KE, err));
     OCT_TRY(alloc_floats(arena, TILE, TILE, &t->s_KQ, err));
-    OCT_TRY(alloc_floats(arena, E, TILE, &t->o_EQ, err));
-    if (longest == 0) {
-        OCT_TRY(alloc_floats(arena, 1, TILE, &t->max_Q, err));
-        OCT_TRY(alloc_floats(arena, 1, TILE, &t->sum_Q, err));
+    if (!backward)
         return alloc_floats(arena, 1, TILE, &t->rescale_Q, err);
-    }
-    OCT_TRY(alloc_floats(arena, 1, TILE, &t->lse_Q, err));
-    OCT_TRY(alloc_floats(arena, 1, TILE, &t->delta_Q, err));
-    OCT_TRY(alloc_floats(arena, TILE, E, &t->do_QE, err));
-    OCT_TRY(alloc_floats(arena, E, TILE, &t->do_EQ, err));
     OCT_TRY(alloc_floats(arena, TILE, TILE, &t->ds_KQ, err));
-    OCT_TRY(alloc_floats(arena, D, TILE, &t->dq_DQ, err));
+    OCT_TRY(alloc_floats(arena, E, TILE, &t->o_EQ, err));
     OCT_TRY(alloc_floats(arena, longest, D, &t->dk_LD, err));
     OCT_TRY(alloc_floats(arena, longest, E, &t->dv_LE, err));
     return OCT_OK;
@@ -171,9 +196,12 @@ static oct_status alloc_tiles(oct_arena *arena, const oct_attention_shape *shape
 int64_t oct_attention_work_bytes(int64_t qk_dim, int64_t v_dim, int64_t longest, int threads)
 {
     const int64_t D = pad(qk_dim), E = pad(v_dim);
-    const int64_t forward = TILE * (3 * D + 2 * E + TILE + 3);
-    const int64_t backward = TILE * (D + 2 * E + TILE) + longest * (D + E);
-    return (int64_t)threads * (int64_t)sizeof(float) * (forward + (longest ? backward : 0));
+    int64_t floats = TILE * (oct_max_i64(D, E) + D + E + TILE); /* keys and scores */
+    if (longest == 0)
+        floats += TILE * (FORWARD_TILES * (D + E + 2) + 1);
+    else
+        floats += TILE * (BACKWARD_TILES * (3 * D + 2 * E + 2) + TILE + E) + longest * (D + E);
+    return (int64_t)threads * (int64_t)sizeof(float) * floats;
 }
 
 static oct_status alloc_thread_tiles(const oct_exec *exec, const oct_attention_shape *shape,
@@ -187,6 +215,28 @@ static oct_status alloc_thread_tiles(const oct_exec *exec, const oct_attention_s
     return OCT_OK;
 }
 
+/* Cuts rows `first` .. `end`-1 into the tiles of a block; returns their number. */
+static int64_t cut_block(tiles *t, int64_t first, int64_t end)
+{
+    int64_t count = 0;
+    for (; first < end; first += TILE, count++) {
+        t->queries[count].first = first;
+        t->queries[count].rows = oct_min_i64(TILE, end - first);
+    }
+    return count;
+}
+
+/* Loads the keys first .. first+keys-1 and their values. */
+static void load_keys(const oct_attention_kernels *kernels, const oct_attention_shape *shape,
+                      const oct_attention_view *k, const oct_attention_view *v, const tiles *t,
+                      int64_t head, int64_t first, int64_t keys)
+{
+    const oct_attention_rows k_rows = rows_at(shape, k, first, head, keys, shape->qk_dim);
+    const oct_attention_rows v_rows = rows_at(shape, v, first, head, keys, shape->v_dim);
+    kernels->load(&k_rows, t->k_KD, pad(shape->qk_dim));
+    kernels->load(&v_rows, t->v_KE, pad(shape->v_dim));
+}
+
 static void fill(float *x, int64_t n, float value)
 {
     for (int64_t i = 0; i < n; i++)
@@ -194,27 +244,29 @@ static void fill(float *x, int64_t n, float value)
 }
 
 /* s_KQ = K Q^T, before the scale. */
-static void scores(const oct_attention_kernels *kernels, const tiles *t, int64_t D, int64_t keys,
-                   int64_t queries, int64_t qk_dim)
+static void scores(const oct_attention_kernels *kernels, const tiles *t, const query_side *q,
+                   int64_t keys, bool diagonal, int64_t qk_dim)
 {
-    kernels->product(&(oct_attention_product){.a = t->k_KD,
-                                              .a_row = D,
-                                              .a_depth = 1,
-                                              .b = t->q_DQ,
-                                              .ldb = TILE,
-                                              .c = t->s_KQ,
-                                              .ldc = TILE,
-                                              .rows = keys,
-                                              .cols = pad(queries),
-                                              .depth = qk_dim});
+    kernels->product(&(oct_attention_product){
+        .a = t->k_KD,
+        .a_row = pad(qk_dim),
+        .a_depth = 1,
+        .b = q->q_DQ,
+        .ldb = TILE,
+        .c = t->s_KQ,
+        .ldc = TILE,
+        .rows = keys,
+        .cols = pad(q->rows),
+        .depth = qk_dim,
+        .terms = diagonal ? OCT_ATTENTION_TERMS_ALL_FROM_ROW_ON : OCT_ATTENTION_TERMS_ALL});
 }
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-/* One tile of queries of one sequence. */
-typedef struct query_tile {
-    int64_t sequence_start, first, rows; /* first is absolute; rows <= TILE */
-} query_tile;
+/* Up to FORWARD_TILES tiles of queries of one sequence: tokens first .. end-1. */
+typedef struct query_block {
+    int64_t sequence_start, first, end;
+} query_block;
 
 typedef struct forward_job {
     const oct_exec *exec;
@@ -222,34 +274,44 @@ typedef struct forward_job {
     const oct_attention_view *q, *k, *v, *out;
     float *lse_HT;
     tiles *thread_tiles;
-    query_tile *query_tiles;
-    int64_t query_tile_count, tokens;
+    query_block *blocks;
+    int64_t block_count, tokens;
 } forward_job;
 
-/* Steps 1 to 3 for the keys first .. first+keys-1. */
-static void forward_keys(const forward_job *job, const tiles *t, int64_t head, int64_t first,
-                         int64_t keys, int64_t queries, bool diagonal)
+static void forward_load_queries(const forward_job *job, const tiles *t, int64_t head,
+                                 const query_side *q)
 {
     const oct_attention_shape *shape = job->shape;
     const oct_attention_kernels *kernels = &job->exec->kernels->attention;
     const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim);
-    const oct_attention_rows k = rows_at(shape, job->k, first, head, keys, shape->qk_dim);
-    const oct_attention_rows v = rows_at(shape, job->v, first, head, keys, shape->v_dim);
-    kernels->load(&k, t->k_KD, D);
-    kernels->load(&v, t->v_KE, E);
-    scores(kernels, t, D, keys, queries, shape->qk_dim);
-    kernels->softmax(t->s_KQ, keys, pad(queries), shape->softmax_scale, diagonal, t->max_Q,
-                     t->sum_Q, t->rescale_Q);
-    kernels->scale_columns(t->o_EQ, shape->v_dim, pad(queries), t->rescale_Q);
+    const oct_attention_rows rows = rows_at(shape, job->q, q->first, head, q->rows, shape->qk_dim);
+    kernels->load(&rows, t->rows_QX, D);
+    kernels->transpose(t->rows_QX, D, pad(q->rows), D, q->q_DQ, TILE);
+    fill(q->max_Q, TILE, -FLT_MAX);
+    fill(q->sum_Q, TILE, 0.0f);
+    fill(q->o_EQ, E * TILE, 0.0f);
+}
+
+/* Steps 1 to 3 for the keys in t. */
+static void forward_keys(const forward_job *job, const tiles *t, const query_side *q, int64_t keys,
+                         bool diagonal)
+{
+    const oct_attention_shape *shape = job->shape;
+    const oct_attention_kernels *kernels = &job->exec->kernels->attention;
+    const int64_t cols = pad(q->rows);
+    scores(kernels, t, q, keys, diagonal, shape->qk_dim);
+    kernels->softmax(t->s_KQ, keys, cols, shape->softmax_scale, diagonal, q->max_Q, q->sum_Q,
+                     t->rescale_Q);
+    kernels->scale_columns(q->o_EQ, shape->v_dim, cols, t->rescale_Q);
     kernels->product(&(oct_attention_product){.a = t->v_KE,
                                               .a_row = 1,
-                                              .a_depth = E,
+                                              .a_depth = pad(shape->v_dim),
                                               .b = t->s_KQ,
                                               .ldb = TILE,
-                                              .c = t->o_EQ,
+                                              .c = q->o_EQ,
                                               .ldc = TILE,
                                               .rows = shape->v_dim,
-                                              .cols = pad(queries),
+                                              .cols = cols,
                                               .depth = keys,
                                               .accumulate = true,
                                               .terms = diagonal ? OCT_ATTENTION_TERMS_UP_TO_COLUMN
@@ -258,63 +320,63 @@ static void forward_keys(const forward_job *job, const tiles *t, int64_t head, i
 
 /* Step 4. */
 static void forward_finish(const forward_job *job, const tiles *t, int64_t head,
-                           const query_tile *tile)
+                           const query_side *q)
 {
     const oct_attention_shape *shape = job->shape;
     const oct_attention_kernels *kernels = &job->exec->kernels->attention;
     const int64_t E = pad(shape->v_dim);
-    float *lse = job->lse_HT + head * job->tokens + tile->first;
-    for (int64_t i = 0; i < tile->rows; i++)
-        lse[i] = t->max_Q[i] + oct_logf(t->sum_Q[i]);
+    float *lse = job->lse_HT + head * job->tokens + q->first;
+    for (int64_t i = 0; i < q->rows; i++)
+        lse[i] = q->max_Q[i] + oct_logf(q->sum_Q[i]);
     for (int64_t i = 0; i < TILE; i++)
-        t->rescale_Q[i] = 1.0f / t->sum_Q[i];
-    kernels->scale_columns(t->o_EQ, shape->v_dim, pad(tile->rows), t->rescale_Q);
-    float *out_QE = t->v_KE; /* the values have done their service */
-    kernels->transpose(t->o_EQ, TILE, E, pad(tile->rows), out_QE, E);
-    const oct_attention_rows out =
-        rows_at(shape, job->out, tile->first, head, tile->rows, shape->v_dim);
-    kernels->store(out_QE, E, 1.0f, &out);
+        t->rescale_Q[i] = 1.0f / q->sum_Q[i];
+    kernels->scale_columns(q->o_EQ, shape->v_dim, pad(q->rows), t->rescale_Q);
+    kernels->transpose(q->o_EQ, TILE, E, pad(q->rows), t->rows_QX, E);
+    const oct_attention_rows out = rows_at(shape, job->out, q->first, head, q->rows, shape->v_dim);
+    kernels->store(t->rows_QX, E, 1.0f, &out);
 }
 
-static void forward_tile(void *arg, int64_t item, int thread)
+static void forward_block(void *arg, int64_t item, int thread)
 {
     const forward_job *job = arg;
-    const oct_attention_shape *shape = job->shape;
     const oct_attention_kernels *kernels = &job->exec->kernels->attention;
-    const tiles *t = &job->thread_tiles[thread];
-    const int64_t head = item / job->query_tile_count;
-    const query_tile *tile = &job->query_tiles[item % job->query_tile_count];
-    const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim);
+    tiles *t = &job->thread_tiles[thread];
+    const int64_t head = item / job->block_count;
+    const query_block *block = &job->blocks[item % job->block_count];
+    const int64_t count = cut_block(t, block->first, block->end);
 
-    const oct_attention_rows q =
-        rows_at(shape, job->q, tile->first, head, tile->rows, shape->qk_dim);
-    kernels->load(&q, t->q_QD, D);
-    kernels->transpose(t->q_QD, D, pad(tile->rows), D, t->q_DQ, TILE);
-    fill(t->max_Q, TILE, -FLT_MAX);
-    fill(t->sum_Q, TILE, 0.0f);
-    fill(t->o_EQ, E * TILE, 0.0f);
-    for (int64_t first = tile->sequence_start; first < tile->first; first += TILE)
-        forward_keys(job, t, head, first, TILE, tile->rows, false);
-    forward_keys(job, t, head, tile->first, tile->rows, tile->rows, true);
-    forward_finish(job, t, head, tile);
+    for (int64_t i = 0; i < count; i++)
+        forward_load_queries(job, t, head, &t->queries[i]);
+    for (int64_t first = block->sequence_start; first < block->end; first += TILE) {
+        const int64_t keys = oct_min_i64(TILE, block->end - first);
+        load_keys(kernels, job->shape, job->k, job->v, t, head, first, keys);
+        for (int64_t i = 0; i < count; i++)
+            if (t->queries[i].first >= first)
+                forward_keys(job, t, &t->queries[i], keys, t->queries[i].first == first);
+    }
+    for (int64_t i = 0; i < count; i++)
+        forward_finish(job, t, head, &t->queries[i]);
 }
 
-static oct_status list_query_tiles(forward_job *job, oct_err *err)
+/* Blocks are smaller where the heads alone would not keep the threads busy. */
+static oct_status list_blocks(forward_job *job, oct_err *err)
 {
     const oct_attention_shape *shape = job->shape;
-    void *data = NULL;
-    int64_t count = 0;
+    int64_t count = 0, rows = FORWARD_TILES * TILE;
+    while (rows > TILE && job->tokens / rows * shape->heads < 8 * job->exec->threads)
+        rows /= 2;
     for (int64_t b = 0; b < shape->sequences; b++)
-        count += oct_ceil_div(shape->cu_seqlens[b + 1] - shape->cu_seqlens[b], TILE);
-    OCT_TRY(oct_arena_array(job->exec->scratch, count, sizeof(query_tile), &data, err));
-    job->query_tiles = data;
-    job->query_tile_count = count;
-    query_tile *tile = job->query_tiles;
+        count += oct_ceil_div(shape->cu_seqlens[b + 1] - shape->cu_seqlens[b], rows);
+    void *data = NULL;
+    OCT_TRY(oct_arena_array(job->exec->scratch, count, sizeof(query_block), &data, err));
+    job->blocks = data;
+    job->block_count = count;
+    query_block *block = job->blocks;
     for (int64_t b = 0; b < shape->sequences; b++) {
         const int64_t start = shape->cu_seqlens[b], end = shape->cu_seqlens[b + 1];
-        for (int64_t first = start; first < end; first += TILE)
-            *tile++ = (query_tile){
-                .sequence_start = start, .first = first, .rows = oct_min_i64(TILE, end - first)};
+        for (int64_t first = start; first < end; first += rows)
+            *block++ = (query_block){
+                .sequence_start = start, .first = first, .end = oct_min_i64(end, first + rows)};
     }
     return OCT_OK;
 }
@@ -335,11 +397,11 @@ oct_status oct_attention(const oct_exec *exec, const oct_attention_shape *shape,
                        .out = out,
                        .lse_HT = lse_HT,
                        .tokens = token_count(shape)};
-    oct_status status = list_query_tiles(&job, err);
+    oct_status status = list_blocks(&job, err);
     if (status == OCT_OK)
         status = alloc_thread_tiles(exec, shape, 0, &job.thread_tiles, err);
     if (status == OCT_OK)
-        oct_parallel_for(exec->threads, shape->heads * job.query_tile_count, forward_tile, &job);
+        oct_parallel_for(exec->threads, shape->heads * job.block_count, forward_block, &job);
     oct_arena_rewind(exec->scratch, mark);
     return status;
 }
@@ -355,43 +417,41 @@ typedef struct backward_job {
     int64_t tokens;
 } backward_job;
 
-/* Steps 6 to 8 for one tile of queries (already in t) and the keys first .. first+keys-1 of a
- * sequence that starts at `start`. */
-static void backward_keys(const backward_job *job, const tiles *t, int64_t head, int64_t start,
-                          int64_t first, int64_t keys, int64_t queries, bool diagonal)
+/* Steps 6 to 8 for one tile of queries and the keys in t, which are the tokens first ..
+ * first+keys-1 of their sequence. */
+static void backward_keys(const backward_job *job, const tiles *t, const query_side *q,
+                          int64_t first, int64_t keys, bool diagonal)
 {
     const oct_attention_shape *shape = job->shape;
     const oct_attention_kernels *kernels = &job->exec->kernels->attention;
-    const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim), cols = pad(queries);
-    const oct_attention_rows k = rows_at(shape, job->k, first, head, keys, shape->qk_dim);
-    const oct_attention_rows v = rows_at(shape, job->v, first, head, keys, shape->v_dim);
-    kernels->load(&k, t->k_KD, D);
-    kernels->load(&v, t->v_KE, E);
-    scores(kernels, t, D, keys, queries, shape->qk_dim);
+    const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim), cols = pad(q->rows);
+    scores(kernels, t, q, keys, diagonal, shape->qk_dim);
     const oct_attention_product dp = {.a = t->v_KE,
                                       .a_row = E,
                                       .a_depth = 1,
-                                      .b = t->do_EQ,
+                                      .b = q->do_EQ,
                                       .ldb = TILE,
                                       .c = t->ds_KQ,
                                       .ldc = TILE,
                                       .rows = keys,
                                       .cols = cols,
-                                      .depth = shape->v_dim};
+                                      .depth = shape->v_dim,
+                                      .terms = diagonal ? OCT_ATTENTION_TERMS_ALL_FROM_ROW_ON
+                                                        : OCT_ATTENTION_TERMS_ALL};
     kernels->product(&dp);
-    kernels->softmax_backward(t->s_KQ, t->ds_KQ, keys, cols, shape->softmax_scale, t->lse_Q,
-                              t->delta_Q);
+    kernels->softmax_backward(t->s_KQ, t->ds_KQ, keys, cols, shape->softmax_scale, diagonal,
+                              q->max_Q, q->sum_Q);
 
     const oct_attention_product dv = {.a = t->s_KQ,
                                       .a_row = TILE,
                                       .a_depth = 1,
-                                      .b = t->do_QE,
+                                      .b = q->do_QE,
                                       .ldb = E,
-                                      .c = t->dv_LE + (first - start) * E,
+                                      .c = t->dv_LE + first * E,
                                       .ldc = E,
                                       .rows = keys,
                                       .cols = E,
-                                      .depth = queries,
+                                      .depth = q->rows,
                                       .accumulate = true,
                                       .terms = diagonal ? OCT_ATTENTION_TERMS_FROM_ROW
                                                         : OCT_ATTENTION_TERMS_ALL};
@@ -399,13 +459,13 @@ static void backward_keys(const backward_job *job, const tiles *t, int64_t head,
     const oct_attention_product dk = {.a = t->ds_KQ,
                                       .a_row = TILE,
                                       .a_depth = 1,
-                                      .b = t->q_QD,
+                                      .b = q->q_QD,
                                       .ldb = D,
-                                      .c = t->dk_LD + (first - start) * D,
+                                      .c = t->dk_LD + first * D,
                                       .ldc = D,
                                       .rows = keys,
                                       .cols = D,
-                                      .depth = queries,
+                                      .depth = q->rows,
                                       .accumulate = true,
                                       .terms = diagonal ? OCT_ATTENTION_TERMS_FROM_ROW
                                                         : OCT_ATTENTION_TERMS_ALL};
@@ -415,7 +475,7 @@ static void backward_keys(const backward_job *job, const tiles *t, int64_t head,
                                       .a_depth = D,
                                       .b = t->ds_KQ,
                                       .ldb = TILE,
-                                      .c = t->dq_DQ,
+                                      .c = q->dq_DQ,
                                       .ldc = TILE,
                                       .rows = shape->qk_dim,
                                       .cols = cols,
@@ -426,38 +486,40 @@ static void backward_keys(const backward_job *job, const tiles *t, int64_t head,
     kernels->product(&dq);
 }
 
-/* Loads the query side of a tile: q and dout both ways, lse, and delta (step 5). */
+/* Loads q and dout both ways and lse; delta (step 5). */
 static void backward_load_queries(const backward_job *job, const tiles *t, int64_t head,
-                                  int64_t first, int64_t queries)
+                                  const query_side *q)
 {
     const oct_attention_shape *shape = job->shape;
     const oct_attention_kernels *kernels = &job->exec->kernels->attention;
-    const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim), cols = pad(queries);
-    const oct_attention_rows q = rows_at(shape, job->q, first, head, queries, shape->qk_dim);
-    const oct_attention_rows dout = rows_at(shape, job->dout, first, head, queries, shape->v_dim);
-    const oct_attention_rows out = rows_at(shape, job->out, first, head, queries, shape->v_dim);
-    kernels->load(&q, t->q_QD, D);
-    kernels->transpose(t->q_QD, D, cols, D, t->q_DQ, TILE);
-    kernels->load(&dout, t->do_QE, E);
-    kernels->transpose(t->do_QE, E, cols, E, t->do_EQ, TILE);
-    kernels->load(&out, t->v_KE, E);
-    kernels->transpose(t->v_KE, E, cols, E, t->o_EQ, TILE);
-    kernels->column_dots(t->do_EQ, t->o_EQ, shape->v_dim, cols, t->delta_Q);
-    const float *lse = job->lse_HT + head * job->tokens + first;
+    const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim), cols = pad(q->rows);
+    const oct_attention_rows q_rows =
+        rows_at(shape, job->q, q->first, head, q->rows, shape->qk_dim);
+    const oct_attention_rows dout =
+        rows_at(shape, job->dout, q->first, head, q->rows, shape->v_dim);
+    const oct_attention_rows out = rows_at(shape, job->out, q->first, head, q->rows, shape->v_dim);
+    kernels->load(&q_rows, q->q_QD, D);
+    kernels->transpose(q->q_QD, D, cols, D, q->q_DQ, TILE);
+    kernels->load(&dout, q->do_QE, E);
+    kernels->transpose(q->do_QE, E, cols, E, q->do_EQ, TILE);
+    kernels->load(&out, t->rows_QX, E);
+    kernels->transpose(t->rows_QX, E, cols, E, t->o_EQ, TILE);
+    kernels->column_dots(q->do_EQ, t->o_EQ, shape->v_dim, cols, q->sum_Q);
+    const float *lse = job->lse_HT + head * job->tokens + q->first;
     for (int64_t i = 0; i < TILE; i++)
-        t->lse_Q[i] = i < queries ? lse[i] : 0.0f;
+        q->max_Q[i] = i < q->rows ? lse[i] : 0.0f;
+    fill(q->dq_DQ, D * TILE, 0.0f);
 }
 
-static void backward_store_dq(const backward_job *job, const tiles *t, int64_t head, int64_t first,
-                              int64_t queries)
+static void backward_store_dq(const backward_job *job, const tiles *t, int64_t head,
+                              const query_side *q)
 {
     const oct_attention_shape *shape = job->shape;
     const oct_attention_kernels *kernels = &job->exec->kernels->attention;
     const int64_t D = pad(shape->qk_dim);
-    float *dq_QD = t->q_QD; /* the queries have done their service */
-    kernels->transpose(t->dq_DQ, TILE, D, pad(queries), dq_QD, D);
-    const oct_attention_rows dq = rows_at(shape, job->dq, first, head, queries, shape->qk_dim);
-    kernels->store(dq_QD, D, shape->softmax_scale, &dq);
+    kernels->transpose(q->dq_DQ, TILE, D, pad(q->rows), t->rows_QX, D);
+    const oct_attention_rows dq = rows_at(shape, job->dq, q->first, head, q->rows, shape->qk_dim);
+    kernels->store(t->rows_QX, D, shape->softmax_scale, &dq);
 }
 
 /* One head of one sequence. */
@@ -466,21 +528,28 @@ static void backward_head(void *arg, int64_t item, int thread)
     const backward_job *job = arg;
     const oct_attention_shape *shape = job->shape;
     const oct_attention_kernels *kernels = &job->exec->kernels->attention;
-    const tiles *t = &job->thread_tiles[thread];
+    tiles *t = &job->thread_tiles[thread];
     const int64_t head = item % shape->heads, sequence = item / shape->heads;
     const int64_t start = shape->cu_seqlens[sequence], end = shape->cu_seqlens[sequence + 1];
     const int64_t D = pad(shape->qk_dim), E = pad(shape->v_dim);
 
     fill(t->dk_LD, (end - start) * D, 0.0f);
     fill(t->dv_LE, (end - start) * E, 0.0f);
-    for (int64_t query = start; query < end; query += TILE) {
-        const int64_t queries = oct_min_i64(TILE, end - query);
-        backward_load_queries(job, t, head, query, queries);
-        fill(t->dq_DQ, D * TILE, 0.0f);
-        for (int64_t key = start; key < query; key += TILE)
-            backward_keys(job, t, head, start, key, TILE, queries, false);
-        backward_keys(job, t, head, start, query, queries, queries, true);
-        backward_store_dq(job, t, head, query, queries);
+    for (int64_t block = start; block < end; block += BACKWARD_TILES * TILE) {
+        const int64_t block_end = oct_min_i64(end, block + BACKWARD_TILES * TILE);
+        const int64_t count = cut_block(t, block, block_end);
+        for (int64_t i = 0; i < count; i++)
+            backward_load_queries(job, t, head, &t->queries[i]);
+        for (int64_t first = start; first < block_end; first += TILE) {
+            const int64_t keys = oct_min_i64(TILE, block_end - first);
+            load_keys(kernels, shape, job->k, job->v, t, head, first, keys);
+            for (int64_t i = 0; i < count; i++)
+                if (t->queries[i].first >= first)
+                    backward_keys(job, t, &t->queries[i], first - start, keys,
+                                  t->queries[i].first == first);
+        }
+        for (int64_t i = 0; i < count; i++)
+            backward_store_dq(job, t, head, &t->queries[i]);
     }
     const oct_attention_rows dk = rows_at(shape, job->dk, start, head, end - start, shape->qk_dim);
     const oct_attention_rows dv = rows_at(shape, job->dv, start, head, end - start, shape->v_dim);

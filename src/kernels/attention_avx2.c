@@ -269,12 +269,21 @@ static void product_avx2(const oct_attention_product *p)
     for (int64_t n = 0; n < p->cols; n += TILE_COLS) {
         for (int64_t m = 0; m < p->rows; m += TILE_ROWS) {
             const int64_t rows = oct_min_i64(TILE_ROWS, p->rows - m);
-            if (p->terms == OCT_ATTENTION_TERMS_ALL)
+            switch (p->terms) {
+            case OCT_ATTENTION_TERMS_ALL:
                 tiles[rows - 1](p, m, n, 0, p->depth);
-            else if (p->terms == OCT_ATTENTION_TERMS_UP_TO_COLUMN)
+                break;
+            case OCT_ATTENTION_TERMS_ALL_FROM_ROW_ON:
+                if (n + TILE_COLS > m)
+                    tiles[rows - 1](p, m, n, 0, p->depth);
+                break;
+            case OCT_ATTENTION_TERMS_UP_TO_COLUMN:
                 tile_up_to_columns(p, m, rows, n);
-            else
+                break;
+            case OCT_ATTENTION_TERMS_FROM_ROW:
                 tile_from_rows(p, m, rows, n);
+                break;
+            }
         }
     }
 }
@@ -340,12 +349,13 @@ static void softmax_avx2(float *s, int64_t keys, int64_t queries, float scale, b
 }
 
 static void softmax_backward_avx2(float *s, float *dp, int64_t keys, int64_t queries, float scale,
-                                  const float *lse_n, const float *delta_n)
+                                  bool diagonal, const float *lse_n, const float *delta_n)
 {
     const __m256 scales = _mm256_set1_ps(scale);
     for (int64_t n = 0; n < queries; n += LANES) {
         const __m256 lse = _mm256_load_ps(lse_n + n), delta = _mm256_load_ps(delta_n + n);
-        for (int64_t j = 0; j < keys; j++) {
+        const int64_t end = diagonal ? oct_min_i64(keys, n + LANES) : keys;
+        for (int64_t j = 0; j < end; j++) {
             const int64_t at = j * TILE + n;
             const __m256 score = _mm256_mul_ps(_mm256_load_ps(s + at), scales);
             const __m256 p = oct_exp_x8(_mm256_sub_ps(score, lse));

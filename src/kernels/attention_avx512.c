@@ -158,12 +158,40 @@ static void transpose_avx512(const float *src, int64_t ld_src, int64_t rows, int
 
 /* --- products --------------------------------------------------------------------------------- */
 
-/* `rows` x `vectors` outputs at (m, n), terms first .. end-1; with `masked`, column n takes part in
- * term k only if n >= k. Inlined with constants, so that the accumulators are registers. */
-static inline __attribute__((always_inline)) void micro_tile(const oct_attention_product *p,
-                                                             int64_t m, int64_t n, int64_t first,
-                                                             int64_t end, const int rows,
-                                                             const int vectors, const bool masked)
+/* Inlined with constants, so that the accumulators are registers. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* The terms first .. end-1 of the outputs at (m, n), `rows` x the vectors from .. vectors-1; with
+ * `masked`, column n takes part in term k of vector `from` only if n >= k. */
+INLINE void add_terms(const oct_attention_product *p, __m512 c[TILE_ROWS][TILE_VECTORS], int64_t m,
+                      int64_t n, int64_t first, int64_t end, const int rows, const int from,
+                      const int vectors, const bool masked)
+{
+    const int64_t a_row = p->a_row, a_depth = p->a_depth, ldb = p->ldb;
+    const float *a = p->a + m * a_row + first * a_depth;
+    const float *b = p->b + first * ldb + n;
+    for (int64_t k = first; k < end; k++) {
+        __m512 x[TILE_VECTORS];
+        UNROLL
+        for (int v = from; v < vectors; v++)
+            x[v] = _mm512_load_ps(b + v * LANES);
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const __m512 y = _mm512_set1_ps(a[r * a_row]);
+            UNROLL
+            for (int v = from; v < vectors; v++)
+                c[r][v] = masked && v == from ? _mm512_mask3_fmadd_ps(y, x[v], c[r][v],
+                                                                      lanes_from(k - n - v * LANES))
+                                              : _mm512_fmadd_ps(y, x[v], c[r][v]);
+        }
+        a += a_depth;
+        b += ldb;
+    }
+}
+
+/* All terms of `rows` x `vectors` outputs at (m, n). */
+INLINE void micro_tile(const oct_attention_product *p, int64_t m, int64_t n, const int rows,
+                       const int vectors, const oct_attention_terms terms)
 {
     __m512 c[TILE_ROWS][TILE_VECTORS];
     float *out = p->c + m * p->ldc + n;
@@ -174,25 +202,22 @@ static inline __attribute__((always_inline)) void micro_tile(const oct_attention
             c[r][v] =
                 p->accumulate ? _mm512_load_ps(out + r * p->ldc + v * LANES) : _mm512_setzero_ps();
     }
-    const int64_t a_row = p->a_row, a_depth = p->a_depth, ldb = p->ldb;
-    const float *a = p->a + m * a_row + first * a_depth;
-    const float *b = p->b + first * ldb + n;
-    for (int64_t k = first; k < end; k++) {
-        __m512 x[TILE_VECTORS];
+    const int64_t depth = p->depth;
+    if (terms == OCT_ATTENTION_TERMS_UP_TO_COLUMN) {
+        /* What all columns have, then vector by vector those that end within it. */
+        add_terms(p, c, m, n, 0, oct_min_i64(n, depth), rows, 0, vectors, false);
         UNROLL
         for (int v = 0; v < vectors; v++)
-            x[v] = _mm512_load_ps(b + v * LANES);
+            add_terms(p, c, m, n, n + v * LANES, oct_min_i64(n + (v + 1) * LANES, depth), rows, v,
+                      vectors, true);
+    } else if (terms == OCT_ATTENTION_TERMS_FROM_ROW) {
+        /* Row by row those that not all rows have, then the others. */
         UNROLL
-        for (int r = 0; r < rows; r++) {
-            const __m512 y = _mm512_set1_ps(a[r * a_row]);
-            UNROLL
-            for (int v = 0; v < vectors; v++)
-                c[r][v] =
-                    masked ? _mm512_mask3_fmadd_ps(y, x[v], c[r][v], lanes_from(k - n - v * LANES))
-                           : _mm512_fmadd_ps(y, x[v], c[r][v]);
-        }
-        a += a_depth;
-        b += ldb;
+        for (int r = 1; r < rows; r++)
+            add_terms(p, c, m, n, m + r - 1, oct_min_i64(m + r, depth), r, 0, vectors, false);
+        add_terms(p, c, m, n, m + rows - 1, depth, rows, 0, vectors, false);
+    } else {
+        add_terms(p, c, m, n, 0, depth, rows, 0, vectors, false);
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -202,72 +227,54 @@ static inline __attribute__((always_inline)) void micro_tile(const oct_attention
     }
 }
 
-typedef void micro_tile_fn(const oct_attention_product *p, int64_t m, int64_t n, int64_t first,
-                           int64_t end);
+typedef void micro_tile_fn(const oct_attention_product *p, int64_t m, int64_t n);
 
-#define MICRO_TILE(rows, vectors)                                                                  \
-    static void micro_tile_##rows##x##vectors(const oct_attention_product *p, int64_t m,           \
-                                              int64_t n, int64_t first, int64_t end)               \
+#define MICRO_TILE(name, rows, vectors, terms)                                                     \
+    static void name##rows##x##vectors(const oct_attention_product *p, int64_t m, int64_t n)       \
     {                                                                                              \
-        micro_tile(p, m, n, first, end, rows, vectors, false);                                     \
-    }                                                                                              \
-    static void micro_tile_masked_##rows##x##vectors(const oct_attention_product *p, int64_t m,    \
-                                                     int64_t n, int64_t first, int64_t end)        \
-    {                                                                                              \
-        micro_tile(p, m, n, first, end, rows, vectors, true);                                      \
+        micro_tile(p, m, n, rows, vectors, terms);                                                 \
     }
-#define MICRO_TILES(rows)                                                                          \
-    MICRO_TILE(rows, 1)                                                                            \
-    MICRO_TILE(rows, 2)                                                                            \
-    MICRO_TILE(rows, 3)                                                                            \
-    MICRO_TILE(rows, 4)
-MICRO_TILES(1)
-MICRO_TILES(2)
-MICRO_TILES(3)
-MICRO_TILES(4)
-MICRO_TILES(5)
-MICRO_TILES(6)
-
+#define MICRO_TILES(name, rows, terms)                                                             \
+    MICRO_TILE(name, rows, 1, terms)                                                               \
+    MICRO_TILE(name, rows, 2, terms)                                                               \
+    MICRO_TILE(name, rows, 3, terms)                                                               \
+    MICRO_TILE(name, rows, 4, terms)
 #define ROW_OF_TILES(name, rows)                                                                   \
     {                                                                                              \
         name##rows##x1, name##rows##x2, name##rows##x3, name##rows##x4                             \
     }
-#define ALL_TILES(name)                                                                            \
-    {                                                                                              \
+/* The table name##tiles[rows - 1][vectors - 1]. */
+#define ALL_TILES(name, terms)                                                                     \
+    MICRO_TILES(name, 1, terms)                                                                    \
+    MICRO_TILES(name, 2, terms)                                                                    \
+    MICRO_TILES(name, 3, terms)                                                                    \
+    MICRO_TILES(name, 4, terms)                                                                    \
+    MICRO_TILES(name, 5, terms)                                                                    \
+    MICRO_TILES(name, 6, terms)                                                                    \
+    static micro_tile_fn *const name##tiles[TILE_ROWS][TILE_VECTORS] = {                           \
         ROW_OF_TILES(name, 1), ROW_OF_TILES(name, 2), ROW_OF_TILES(name, 3),                       \
-            ROW_OF_TILES(name, 4), ROW_OF_TILES(name, 5), ROW_OF_TILES(name, 6)                    \
-    }
+        ROW_OF_TILES(name, 4), ROW_OF_TILES(name, 5), ROW_OF_TILES(name, 6)};
 
-static micro_tile_fn *const tiles[TILE_ROWS][TILE_VECTORS] = ALL_TILES(micro_tile_);
-static micro_tile_fn *const masked_tiles[TILE_ROWS][TILE_VECTORS] = ALL_TILES(micro_tile_masked_);
-
-/* Rows m .. m+rows-1 where row r takes part in the terms k >= r: the triangle row by row, then what
- * all rows have. */
-static void tile_from_rows(const oct_attention_product *p, int64_t m, int64_t rows, int64_t n,
-                           int64_t vectors)
-{
-    const int64_t common = oct_min_i64(m + rows, p->depth);
-    for (int64_t r = m; r < m + rows; r++)
-        tiles[0][vectors - 1](p, r, n, r, common);
-    if (common < p->depth) {
-        oct_attention_product rest = *p;
-        rest.accumulate = true;
-        tiles[rows - 1][vectors - 1](&rest, m, n, common, p->depth);
-    }
-}
+ALL_TILES(whole_, OCT_ATTENTION_TERMS_ALL)
+ALL_TILES(up_to_column_, OCT_ATTENTION_TERMS_UP_TO_COLUMN)
+ALL_TILES(from_row_, OCT_ATTENTION_TERMS_FROM_ROW)
 
 static void product_avx512(const oct_attention_product *p)
 {
+    micro_tile_fn *const(*tiles)[TILE_VECTORS] = whole_tiles;
+    if (p->terms == OCT_ATTENTION_TERMS_UP_TO_COLUMN)
+        tiles = up_to_column_tiles;
+    else if (p->terms == OCT_ATTENTION_TERMS_FROM_ROW)
+        tiles = from_row_tiles;
     for (int64_t n = 0; n < p->cols; n += TILE_VECTORS * LANES) {
-        const int64_t vectors = oct_min_i64(TILE_VECTORS, (p->cols - n) / LANES);
+        const int64_t end = oct_min_i64(n + TILE_VECTORS * LANES, p->cols);
         for (int64_t m = 0; m < p->rows; m += TILE_ROWS) {
             const int64_t rows = oct_min_i64(TILE_ROWS, p->rows - m);
-            if (p->terms == OCT_ATTENTION_TERMS_ALL)
-                tiles[rows - 1][vectors - 1](p, m, n, 0, p->depth);
-            else if (p->terms == OCT_ATTENTION_TERMS_UP_TO_COLUMN)
-                masked_tiles[rows - 1][vectors - 1](p, m, n, 0, p->depth);
-            else
-                tile_from_rows(p, m, rows, n, vectors);
+            int64_t first = n;
+            if (p->terms == OCT_ATTENTION_TERMS_ALL_FROM_ROW_ON)
+                first = oct_max_i64(n, m / LANES * LANES);
+            if (first < end)
+                tiles[rows - 1][(end - first) / LANES - 1](p, m, first);
         }
     }
 }
@@ -333,12 +340,13 @@ static void softmax_avx512(float *s, int64_t keys, int64_t queries, float scale,
 }
 
 static void softmax_backward_avx512(float *s, float *dp, int64_t keys, int64_t queries, float scale,
-                                    const float *lse_n, const float *delta_n)
+                                    bool diagonal, const float *lse_n, const float *delta_n)
 {
     const __m512 scales = _mm512_set1_ps(scale);
     for (int64_t n = 0; n < queries; n += LANES) {
         const __m512 lse = _mm512_load_ps(lse_n + n), delta = _mm512_load_ps(delta_n + n);
-        for (int64_t j = 0; j < keys; j++) {
+        const int64_t end = diagonal ? oct_min_i64(keys, n + LANES) : keys;
+        for (int64_t j = 0; j < end; j++) {
             const int64_t at = j * TILE + n;
             const __m512 score = _mm512_mul_ps(_mm512_load_ps(s + at), scales);
             const __m512 p = oct_exp_x16(_mm512_sub_ps(score, lse));

@@ -52,7 +52,8 @@ static void transpose_ref(const float *src, int64_t ld_src, int64_t rows, int64_
 static void product_ref(const oct_attention_product *p)
 {
     for (int64_t m = 0; m < p->rows; m++) {
-        for (int64_t n = 0; n < p->cols; n++) {
+        for (int64_t n = p->terms == OCT_ATTENTION_TERMS_ALL_FROM_ROW_ON ? m : 0; n < p->cols;
+             n++) {
             const int64_t first = p->terms == OCT_ATTENTION_TERMS_FROM_ROW ? m : 0;
             const int64_t end =
                 p->terms == OCT_ATTENTION_TERMS_UP_TO_COLUMN && n + 1 < p->depth ? n + 1 : p->depth;
@@ -105,10 +106,10 @@ static void softmax_ref(float *s, int64_t keys, int64_t queries, float scale, bo
 }
 
 static void softmax_backward_ref(float *s, float *dp, int64_t keys, int64_t queries, float scale,
-                                 const float *lse_n, const float *delta_n)
+                                 bool diagonal, const float *lse_n, const float *delta_n)
 {
     for (int64_t j = 0; j < keys; j++) {
-        for (int64_t n = 0; n < queries; n++) {
+        for (int64_t n = diagonal ? j : 0; n < queries; n++) {
             const int64_t at = j * TILE + n;
             const float p = oct_expf(s[at] * scale - lse_n[n]);
             s[at] = p;

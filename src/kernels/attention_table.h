@@ -10,9 +10,11 @@
  */
 enum { OCT_ATTENTION_TILE = 64, OCT_ATTENTION_LANES = 16 };
 
-/* Which terms of a product a causal tile leaves out. */
+/* What a causal tile leaves out of a product. */
 typedef enum oct_attention_terms {
     OCT_ATTENTION_TERMS_ALL,
+    OCT_ATTENTION_TERMS_ALL_FROM_ROW_ON, /* all terms, but c[m,n] is defined for n >= m only: rows
+                                            are keys, columns are queries */
     OCT_ATTENTION_TERMS_UP_TO_COLUMN, /* only k <= n: columns are queries, the depth runs over keys
                                        */
     OCT_ATTENTION_TERMS_FROM_ROW      /* only k >= m: rows are keys, the depth runs over queries */
@@ -55,9 +57,10 @@ struct oct_attention_kernels {
     /* One key tile of the online softmax, s[key*TILE + query]: see kernels/attention.c, step 2. */
     void (*softmax)(float *s, int64_t keys, int64_t queries, float scale, bool diagonal,
                     float *max_n, float *sum_n, float *rescale_n);
-    /* Backward of one tile: see kernels/attention.c, steps 6 and 7. s becomes P, dp becomes dS. */
+    /* Backward of one tile: see kernels/attention.c, steps 6 and 7. s becomes P, dp becomes dS. In
+     * a diagonal tile only query >= key is defined, before and after. */
     void (*softmax_backward)(float *s, float *dp, int64_t keys, int64_t queries, float scale,
-                             const float *lse_n, const float *delta_n);
+                             bool diagonal, const float *lse_n, const float *delta_n);
 };
 
 /* The loops in scalar C; they are the meaning of the table. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/huge_pages.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "base/threads.h"
@@ -133,7 +134,11 @@ static float *new_floats(int64_t count)
     if (!oct_size_mul((size_t)count, sizeof(float), &bytes) ||
         !oct_size_add(bytes, LINE_BYTES, &bytes) || oct_fault("init.memory"))
         return NULL;
-    return aligned_alloc(LINE_BYTES, bytes / LINE_BYTES * LINE_BYTES);
+    bytes = bytes / LINE_BYTES * LINE_BYTES;
+    void *memory = aligned_alloc(LINE_BYTES, bytes);
+    if (memory)
+        oct_huge_pages_advise(memory, bytes);
+    return memory;
 }
 
 static oct_status init_param(const oct_dsv3 *model, oct_param *param, uint64_t seed, int threads,
