@@ -11,8 +11,9 @@
 
 enum {
     GROUPS_PER_CHUNK = OCT_GEMM_CHUNK / OCT_GEMM_GROUP,
-    MASKS_PER_GROUP = 2 * OCT_GEMM_GROUP,
-    PRESENT_WORDS = OCT_GEMM_CHUNK / 64,
+    HALVES = OCT_GEMM_NR / OCT_GEMM_LANES, /* a left panel has only the first */
+    MASKS_PER_GROUP = HALVES * OCT_GEMM_GROUP,
+    PRESENT_WORDS = OCT_GEMM_CHUNK / OCT_GEMM_GROUP,
     MX_BLOCK = 32
 };
 
@@ -70,6 +71,7 @@ int64_t oct_panels_bytes(int64_t rows, int64_t k, oct_side side)
         (panels * chunks + 1) * (int64_t)sizeof(int64_t),
         /* Work memory, if the arena is the scratch of exec. */
         panels * groups * MASKS_PER_GROUP * (int64_t)sizeof(uint16_t),
+        panels * groups * HALVES * (int64_t)sizeof(uint64_t),
         panels * 64,
     };
     return aligned_sum(parts, sizeof parts / sizeof parts[0]);
@@ -88,18 +90,18 @@ int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
     return oct_panels_bytes(rows, k, side) + aligned_sum(lists, sizeof lists / sizeof lists[0]);
 }
 
+/* The two scale bytes of vector `row` in group `group`; the second is undefined past the end. */
+static const uint8_t *scale_pair(const oct_quantized_matrix *q, int64_t row, int64_t group)
+{
+    const int64_t at = q->k_contiguous ? row * oct_ceil_div(q->k, OCT_GEMM_GROUP) + group
+                                       : group * q->scale_ld + row;
+    return q->scales + at * 2;
+}
+
 static float power_of_two(int exponent) /* -149 .. 127 */
 {
     return exponent >= -126 ? oct_f32_from_bits((uint32_t)(exponent + 127) << 23)
                             : oct_f32_from_bits(1u << (exponent + 149));
-}
-
-static uint8_t scale_byte(const oct_quantized_matrix *q, int64_t row, int64_t block)
-{
-    const int64_t at = q->k_contiguous
-                           ? (row * oct_ceil_div(q->k, OCT_GEMM_GROUP) + block / 2) * 2 + block % 2
-                           : (block / 2 * q->scale_ld + row) * 2 + block % 2;
-    return q->scales[at];
 }
 
 /* What a group's rows need to become mantissas. */
@@ -169,7 +171,8 @@ typedef struct panel_facts {
 typedef struct pack_job {
     const oct_gemm_kernels *kernels;
     oct_panels *panels;
-    uint16_t *masks; /* [panels][groups][64][2]: rows with a remainder at this k */
+    uint64_t *present; /* [panels][groups][2]: k of a half with remainders */
+    uint16_t *masks;   /* [panels][groups][64][2]: rows of a half that have one at such a k */
     panel_facts *facts;
 } pack_job;
 
@@ -181,9 +184,10 @@ static void note_exponent(panel_facts *facts, int exponent)
         facts->max_exponent = exponent;
 }
 
-/* Packs 16 rows (or the 14 of a left panel) of one group. */
-static void pack_lanes(const pack_job *job, int64_t panel, int64_t group, int64_t lane,
-                       const uint8_t *pairs, int64_t stride, uint16_t *masks, panel_facts *facts)
+/* Packs 16 rows (or the 14 of a left panel) of one group; returns the k that have remainders. */
+static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, int64_t lane,
+                           const uint8_t *pairs, int64_t stride, uint16_t *masks,
+                           panel_facts *facts)
 {
     oct_panels *p = job->panels;
     const oct_quantized_matrix *q = &p->source;
@@ -197,12 +201,14 @@ static void pack_lanes(const pack_job *job, int64_t panel, int64_t group, int64_
         job->kernels->bounds_mxfp8(table, pairs, stride, &bounds);
         const int64_t blocks = oct_ceil_div(q->k, MX_BLOCK);
         const int64_t rows = oct_min_i64(lanes, q->rows - row);
-        for (int j = 0; j < 2 && group * 2 + j < blocks; j++)
-            for (int64_t r = 0; r < rows; r++) {
-                const int byte = scale_byte(q, row + r, group * 2 + j);
-                bounds.nonfinite |= byte == 0xff;
-                exponents[j][r] = byte - 127;
+        const int count = blocks - group * 2 > 1 ? 2 : 1;
+        for (int64_t r = 0; r < rows; r++) {
+            const uint8_t *bytes = scale_pair(q, row + r, group);
+            for (int j = 0; j < count; j++) {
+                bounds.nonfinite |= bytes[j] == 0xff;
+                exponents[j][r] = bytes[j] - 127;
             }
+        }
         units_mxfp8(&bounds, (const int(*)[OCT_GEMM_LANES])exponents, &units);
     } else {
         job->kernels->bounds_hif8(table, pairs, stride, &bounds);
@@ -218,11 +224,11 @@ static void pack_lanes(const pack_job *job, int64_t panel, int64_t group, int64_
     }
     int16_t *out =
         p->mantissas + ((panel * p->groups + group) * (OCT_GEMM_GROUP / 2) * p->width + lane) * 2;
-    if (!job->kernels->mantissas(table, pairs, stride,
-                                 (const int16_t(*)[OCT_GEMM_LANES])units.shift, lanes, out,
-                                 p->width * 2, masks))
-        return;
-    for (int64_t k = 0; k < OCT_GEMM_GROUP; k++)
+    const uint64_t present =
+        job->kernels->mantissas(table, pairs, stride, (const int16_t(*)[OCT_GEMM_LANES])units.shift,
+                                lanes, out, p->width * 2, masks);
+    for (uint64_t left = present; left; left &= left - 1) {
+        const int k = __builtin_ctzll(left);
         for (uint32_t bits = masks[k * 2]; bits; bits &= bits - 1) {
             const int r = __builtin_ctz(bits);
             const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
@@ -231,6 +237,8 @@ static void pack_lanes(const pack_job *job, int64_t panel, int64_t group, int64_
             note_exponent(facts, table->exponent[code & 0x7f] + units.shift[k / MX_BLOCK][r] +
                                      units.exponent[r]);
         }
+    }
+    return present;
 }
 
 static void pack_panel(void *arg, int64_t panel, int thread)
@@ -248,9 +256,11 @@ static void pack_panel(void *arg, int64_t panel, int thread)
         job->kernels->gather_pairs(&p->source, panel * p->width, p->width, lanes,
                                    g * OCT_GEMM_GROUP, pairs);
         uint16_t *masks = job->masks + (panel * p->groups + g) * MASKS_PER_GROUP;
-        for (int64_t lane = 0; lane < lanes; lane += OCT_GEMM_LANES)
-            pack_lanes(job, panel, g, lane, pairs + lane * 2, lanes * 2,
-                       masks + lane / OCT_GEMM_LANES, &facts);
+        uint64_t *present = job->present + (panel * p->groups + g) * HALVES;
+        for (int64_t half = 0; half < lanes / OCT_GEMM_LANES; half++)
+            present[half] =
+                pack_lanes(job, panel, g, half * OCT_GEMM_LANES, pairs + half * OCT_GEMM_LANES * 2,
+                           lanes * 2, masks + half, &facts);
         count[g / GROUPS_PER_CHUNK] += facts.remainders - before;
     }
     job->facts[panel] = facts;
@@ -262,7 +272,7 @@ static float element_value(const oct_panels *p, const oct_code_table *table, int
     const float x = table->value[q->codes[q->k_contiguous ? row * q->ld + k : k * q->ld + row]];
     if (q->format == OCT_FORMAT_HIF8)
         return x;
-    return x * oct_e8m0_decode(scale_byte(q, row, k / MX_BLOCK));
+    return x * oct_e8m0_decode(scale_pair(q, row, k / OCT_GEMM_GROUP)[k / MX_BLOCK % 2]);
 }
 
 /* Writes the remainders of one panel, k ascending. */
@@ -280,18 +290,24 @@ static void list_panel(void *arg, int64_t panel, int thread)
     uint16_t *start = p->start + panel * p->groups * OCT_GEMM_GROUP;
     const int64_t *first = p->first + panel * p->chunks;
     int64_t next = first[0];
-    for (int64_t k = 0; k < p->groups * OCT_GEMM_GROUP; k++) {
-        /* At most 32 * 2047 remainders precede one k of a chunk. */
-        start[k] = (uint16_t)(next - first[k / OCT_GEMM_CHUNK]);
-        for (int half = 0; half < halves; half++)
-            for (uint32_t bits = masks[k * 2 + half]; bits; bits &= bits - 1) {
-                const int r = half * OCT_GEMM_LANES + __builtin_ctz(bits);
-                p->list[next++] =
-                    (oct_remainder){.value = element_value(p, table, panel * p->width + r, k),
-                                    .k = (uint16_t)(k % OCT_GEMM_CHUNK),
-                                    .row = (uint16_t)r};
-                present[k / 64] |= UINT64_C(1) << (k % 64);
+    for (int64_t g = 0; g < p->groups; g++) {
+        const uint64_t *in = job->present + (panel * p->groups + g) * HALVES;
+        present[g] = in[0] | (halves > 1 ? in[1] : 0);
+        for (uint64_t left = present[g]; left; left &= left - 1) {
+            const int64_t k = g * OCT_GEMM_GROUP + __builtin_ctzll(left);
+            /* At most 32 * 2047 remainders precede one k of a chunk. */
+            start[k] = (uint16_t)(next - first[k / OCT_GEMM_CHUNK]);
+            for (int half = 0; half < halves; half++) {
+                const bool any = in[half] >> (k % OCT_GEMM_GROUP) & 1;
+                for (uint32_t bits = any ? masks[k * 2 + half] : 0; bits; bits &= bits - 1) {
+                    const int r = half * OCT_GEMM_LANES + __builtin_ctz(bits);
+                    p->list[next++] =
+                        (oct_remainder){.value = element_value(p, table, panel * p->width + r, k),
+                                        .k = (uint16_t)(k % OCT_GEMM_CHUNK),
+                                        .row = (uint16_t)r};
+                }
             }
+        }
     }
 }
 
@@ -314,9 +330,11 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, oct_arena *aren
     OCT_TRY(oct_arena_array(exec->scratch, p->panels * p->groups * MASKS_PER_GROUP,
                             sizeof *job.masks, &memory, err));
     job.masks = memory;
+    OCT_TRY(oct_arena_array(exec->scratch, p->panels * p->groups * HALVES, sizeof *job.present,
+                            &memory, err));
+    job.present = memory;
     OCT_TRY(oct_arena_array(exec->scratch, p->panels, sizeof *job.facts, &memory, err));
     job.facts = memory;
-    /* Right panels fill both columns of masks, left ones only the first. */
     oct_parallel_for(exec->threads, p->panels, pack_panel, &job);
 
     p->min_exponent = INT16_MAX;

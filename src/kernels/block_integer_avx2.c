@@ -269,9 +269,9 @@ INLINE __m256i mantissa_words(__m256i x, __m256i power, __m256i codes, __m256i *
     return _mm256_sign_epi16(m, _mm256_or_si256(codes, _mm256_set1_epi16(1)));
 }
 
-static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                      int64_t out_stride, uint16_t *remainders)
+static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                          int64_t out_stride, uint16_t *remainders)
 {
     /* Powers 0..15 of two, low and high bytes; an index below 0 becomes 0, where nothing is left
      * of q and all of it is lost. */
@@ -281,7 +281,7 @@ static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t
         _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, (char)128));
     const __m256i zero = _mm256_setzero_si256();
     const __m256i shifts[2] = {pair_shifts(shift[0]), pair_shifts(shift[1])};
-    uint32_t any = 0;
+    uint64_t present = 0;
     for (int p = 0; p < PAIRS; p++) {
         const __m256i codes = swap_middle(load_line(pairs + p * stride));
         const __m256i magnitudes = _mm256_and_si256(codes, _mm256_set1_epi8(0x7f));
@@ -303,12 +303,10 @@ static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t
         oct_store_first_lanes(out + p * out_stride + 16, second, lanes - 8);
         const __m256i bytes = swap_middle(_mm256_packs_epi16(kept[0], kept[1]));
         const uint32_t lost = ~(uint32_t)_mm256_movemask_epi8(bytes);
-        uint16_t *bits = remainders + p * 4;
-        bits[0] = (uint16_t)_pext_u32(lost, 0x55555555u);
-        bits[2] = (uint16_t)_pext_u32(lost, 0xaaaaaaaau);
-        any |= lost;
+        if (lost)
+            present |= oct_note_remainders(lost, p, remainders);
     }
-    return any != 0;
+    return present;
 }
 
 INLINE __m256i broadcast_pair(const int16_t *pair)

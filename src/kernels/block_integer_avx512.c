@@ -174,9 +174,9 @@ static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64
     _mm512_storeu_si512(bounds->norm[1], _mm512_setzero_si512());
 }
 
-static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                      int64_t out_stride, uint16_t *remainders)
+static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                          int64_t out_stride, uint16_t *remainders)
 {
     const magnitude_table mantissa = load_table(table->mantissa);
     const magnitude_table exponent = load_table(table->exponent);
@@ -187,7 +187,7 @@ static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t
         eleven_less_shift[block] =
             _mm512_sub_epi16(_mm512_set1_epi16(11), _mm512_or_si512(s, _mm512_slli_epi32(s, 16)));
     }
-    uint32_t any = 0;
+    uint64_t present = 0;
     for (int p = 0; p < PAIRS; p += 2) {
         const __m512i codes = two_lines(pairs + p * stride, stride);
         const __m512i q = look_up(mantissa, codes), e = look_up(exponent, codes);
@@ -203,13 +203,11 @@ static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t
             __m512i y = _mm512_maskz_mov_epi16(~lost, m);
             y = _mm512_mask_sub_epi16(y, minus, _mm512_setzero_si512(), y);
             _mm512_mask_storeu_epi32(out + (p + line) * out_stride, rows, y);
-            uint16_t *bits = remainders + (p + line) * 4;
-            bits[0] = (uint16_t)_pext_u32(lost, 0x55555555u);
-            bits[2] = (uint16_t)_pext_u32(lost, 0xaaaaaaaau);
-            any |= lost;
+            if (lost)
+                present |= oct_note_remainders(lost, p + line, remainders);
         }
     }
-    return any != 0;
+    return present;
 }
 
 /* One instruction: from the intrinsic GCC 12 makes a register copy and a spill each time. */
@@ -277,24 +275,32 @@ static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, con
                       b_unit + g * NR, c);
 }
 
-/* The mantissas of element k of 16 rows whose pairs are given. */
-static inline __m512 odd_or_even(__m512i pairs, int64_t k)
+/* (1, 0) for the first element of a pair, (0, 1) for the second: what mantissas_of() multiplies
+ * pairs with. */
+static inline __m512i pair_element(unsigned k)
 {
-    const __m128i left = _mm_cvtsi32_si128(k % 2 ? 0 : 16);
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(pairs, left), 16));
+    return _mm512_set1_epi32((int)(1u << (k % 2 * 16)));
+}
+
+static inline __m512 mantissas_of(__m512i pairs, __m512i element)
+{
+    return _mm512_cvtepi32_ps(_mm512_madd_epi16(pairs, element));
 }
 
 static void left_remainders(const oct_remainder_list *left, const int16_t *b, const float *b_unit,
                             float *c)
 {
-    for (int64_t e = 0; e < left->count; e++) {
-        const oct_remainder *entry = left->entries + e;
-        const int16_t *m = b + entry->k / 2 * 2 * NR;
-        const float *unit = b_unit + entry->k / OCT_GEMM_GROUP * NR;
-        const __m512 value = _mm512_set1_ps(entry->value);
-        float *row = c + entry->row * NR;
+    const oct_remainder *end = left->entries + left->count;
+    for (const oct_remainder *at = left->entries; at < end; at++) {
+        const oct_remainder entry = *at;
+        const int16_t *m = b + entry.k / 2u * 2 * NR;
+        const float *unit = b_unit + entry.k / (unsigned)OCT_GEMM_GROUP * NR;
+        const __m512 value = _mm512_set1_ps(entry.value);
+        const __m512i which = pair_element(entry.k);
+        float *row = c + entry.row * NR;
+#pragma GCC unroll 2
         for (int64_t j = 0; j < NR; j += LANES) {
-            const __m512 x = odd_or_even(_mm512_loadu_si512(m + 2 * j), entry->k);
+            const __m512 x = mantissas_of(_mm512_loadu_si512(m + 2 * j), which);
             const __m512 y = _mm512_mul_ps(value, _mm512_loadu_ps(unit + j));
             _mm512_storeu_ps(row + j, _mm512_fmadd_ps(x, y, _mm512_loadu_ps(row + j)));
         }
@@ -306,18 +312,24 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
 {
     _Alignas(64) float d[NR * LANES] = {0}; /* [column][row] */
     const __mmask16 rows = (1u << MR) - 1;
-    for (int64_t e = 0; e < right->count; e++) {
-        const oct_remainder *entry = right->entries + e;
-        const int16_t *m = a + entry->k / 2 * 2 * MR;
-        const __m512 x = odd_or_even(_mm512_maskz_loadu_epi32(rows, m), entry->k);
-        const __m512 unit = _mm512_maskz_loadu_ps(rows, a_unit + entry->k / OCT_GEMM_GROUP * MR);
-        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(entry->value), unit);
-        float *column = d + entry->row * LANES;
+    uint32_t columns = 0; /* with remainders */
+    const oct_remainder *end = right->entries + right->count;
+    for (const oct_remainder *at = right->entries; at < end; at++) {
+        const oct_remainder entry = *at;
+        const int16_t *m = a + entry.k / 2u * 2 * MR;
+        const __m512 x = mantissas_of(_mm512_maskz_loadu_epi32(rows, m), pair_element(entry.k));
+        const __m512 unit =
+            _mm512_maskz_loadu_ps(rows, a_unit + entry.k / (unsigned)OCT_GEMM_GROUP * MR);
+        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(entry.value), unit);
+        float *column = d + entry.row * LANES;
+        columns |= UINT32_C(1) << entry.row;
         _mm512_store_ps(column, _mm512_fmadd_ps(x, y, _mm512_load_ps(column)));
     }
     if (left)
         oct_cross_remainders(right, left, d);
     for (int64_t j = 0; j < NR; j += LANES) {
+        if (!(columns >> j & 0xffff))
+            continue; /* c + 0: no c is -0 */
         __m512i r[LANES];
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)

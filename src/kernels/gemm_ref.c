@@ -108,11 +108,11 @@ static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64
     }
 }
 
-static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                      int64_t out_stride, uint16_t *remainders)
+static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                          int64_t out_stride, uint16_t *remainders)
 {
-    bool any = false;
+    uint64_t present = 0;
     for (int64_t k = 0; k < OCT_GEMM_GROUP; k++) {
         uint16_t bits = 0;
         for (int64_t r = 0; r < lanes; r++) {
@@ -130,10 +130,12 @@ static bool mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t
             }
             out[k / 2 * out_stride + 2 * r + k % 2] = (int16_t)(code & 0x80 ? -m : m);
         }
+        if (bits == 0)
+            continue;
         remainders[k * 2] = bits;
-        any |= bits != 0;
+        present |= UINT64_C(1) << k;
     }
-    return any;
+    return present;
 }
 
 static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, const float *a_unit,

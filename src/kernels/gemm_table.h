@@ -79,10 +79,10 @@ struct oct_gemm_kernels {
                          oct_group_bounds *bounds);
     void (*bounds_hif8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                         oct_group_bounds *bounds);
-    /* m = x * 2^shift[block][row] where integral, else 0 and bit `row` of remainders[k*2] set. out:
-     * pair lines `out_stride` int16 apart, only the first `lanes` rows are written. Returns whether
-     * any bit was set. */
-    bool (*mantissas)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+    /* m = x * 2^shift[block][row] where integral, else 0 and a remainder. out: pair lines
+     * `out_stride` int16 apart, only the first `lanes` rows are written. Returns the k that have
+     * remainders, bit k; remainders[k*2] is written for them alone: bit `row` is such a row. */
+    uint64_t (*mantissas)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                       const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
                       int64_t out_stride, uint16_t *remainders);
 

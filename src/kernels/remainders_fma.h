@@ -1,11 +1,26 @@
-/* Remainders of both sides of a block-integer product. Included by *_avx2.c and *_avx512.c files
- * only: it needs the FMA instruction. */
+/* Remainders of a block-integer operand and of both sides of a product. Included by *_avx2.c and
+ * *_avx512.c files only: it needs the BMI2 and FMA instructions. */
 #ifndef OCT_KERNELS_REMAINDERS_FMA_H
 #define OCT_KERNELS_REMAINDERS_FMA_H
 
 #include <immintrin.h>
 
 #include "kernels/gemm_table.h"
+
+/* Writes down the remainders of pair line p, one bit for each of 16 pairs: even bits are element
+ * 2p, odd ones 2p + 1. Returns the bits of these two k. */
+static inline uint64_t oct_note_remainders(uint32_t lost, int p, uint16_t *remainders)
+{
+    uint64_t present = 0;
+    for (int j = 0; j < 2; j++) {
+        const uint16_t rows = (uint16_t)_pext_u32(lost, 0x55555555u << j);
+        if (rows == 0)
+            continue;
+        remainders[(2 * p + j) * 2] = rows;
+        present |= UINT64_C(1) << (2 * p + j);
+    }
+    return present;
+}
 
 /* Remainder times remainder, k ascending, into d[column][row] of OCT_GEMM_LANES rows. */
 static inline void oct_cross_remainders(const oct_remainder_list *right,

@@ -353,10 +353,10 @@ static void check_mantissas(oct_format format, const group *g, const int16_t shi
         const oct_gemm_kernels *fast = &tables[isa].gemm;
         twin out = twin_new(bytes), lost = twin_new((2 * GROUP - 1) * sizeof(uint16_t));
         twin_fill(&out, before); /* what lies between the lines must stay */
-        const bool wanted =
+        const uint64_t wanted =
             ref()->mantissas(&ref()->tables[format], g->pairs.data, g->stride, shift, lanes,
                              (void *)out.wanted.data, out_stride, (void *)lost.wanted.data);
-        const bool found =
+        const uint64_t found =
             fast->mantissas(&fast->tables[format], g->pairs.data, g->stride, shift, lanes,
                             (void *)out.found.data, out_stride, (void *)lost.found.data);
         assert_true(found == wanted);
