@@ -137,10 +137,14 @@ static oct_status check_key(const attention *a, int64_t head, int64_t j, double 
     return compare(a, DK, j, head, dk.sum, dk.magnitude, "dK", checked, err);
 }
 
-static oct_status check(attention *a, bool backward, int64_t *checked, oct_err *err)
+/* What one pass computes; `before` makes its inputs. */
+typedef oct_status (*pass_fn)(void *arg, oct_err *err);
+
+static oct_status check(attention *a, pass_fn before, pass_fn run, int64_t *checked, oct_err *err)
 {
     const int64_t last = a->tokens - 1, heads = a->heads;
     const int64_t queries[] = {0, last / 3, last};
+    const bool backward = run != run_forward;
     const oct_arena_mark mark = oct_arena_save(&a->bench->memory);
     void *memory = NULL;
     OCT_TRY(oct_arena_array(&a->bench->memory, 2 * a->tokens, sizeof(double), &memory, err));
@@ -148,9 +152,9 @@ static oct_status check(attention *a, bool backward, int64_t *checked, oct_err *
     for (int t = OUT; t < TENSORS; t++)
         if (t != DOUT && (t == OUT || backward))
             oct_bench_poison(&a->tensors[t]);
-    OCT_TRY(run_forward(a, err));
-    if (backward)
-        OCT_TRY(run_backward(a, err));
+    if (before)
+        OCT_TRY(before(a, err));
+    OCT_TRY(run(a, err));
     for (int q = 0; q < 3; q++)
         OCT_TRY(check_row(a, q * (heads - 1) / 2, queries[q], p, ds, backward, checked, err));
     if (backward)
@@ -161,12 +165,17 @@ static oct_status check(attention *a, bool backward, int64_t *checked, oct_err *
 
 static oct_status check_forward(void *arg, int64_t *checked, oct_err *err)
 {
-    return check(arg, false, checked, err);
+    return check(arg, NULL, run_forward, checked, err);
 }
 
 static oct_status check_backward(void *arg, int64_t *checked, oct_err *err)
 {
-    return check(arg, true, checked, err);
+    return check(arg, run_forward, run_backward, checked, err);
+}
+
+static oct_status check_both(void *arg, int64_t *checked, oct_err *err)
+{
+    return check(arg, NULL, run_both, checked, err);
 }
 
 /* --- cases ----------------------------------------------------------------------------------- */
@@ -208,7 +217,7 @@ static oct_status measure_cases(oct_bench *bench, int64_t tokens, oct_err *err)
         oct_status (*check)(void *arg, int64_t *checked, oct_err *err);
     } passes[] = {{"forward", 2.0, run_forward, check_forward},
                   {"backward", 5.0, run_backward, check_backward},
-                  {"both", 7.0, run_both, check_backward}};
+                  {"both", 7.0, run_both, check_both}};
     oct_bench_limit limits[OCT_BENCH_LIMIT_COUNT];
     bool is_open = false;
     for (size_t p = 0; p < sizeof passes / sizeof passes[0]; p++) {

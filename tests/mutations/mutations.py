@@ -363,4 +363,12 @@ FAULTS = [
           "        (void)swap_bytes;\n", "test_npy"),
     Fault("compare-cosine-unscaled", "src/cli/compare.c",
           "j->product.value / (a.value * b.value),", "j->product.value / a.value,", "cli_compare"),
+    Fault("bench-weight-without-rows", "src/cli/bench_gemm.c", ", .rows = o};", "};", "cli_bench_gemm"),
+    Fault("bench-layer-without-dgrad", "src/cli/bench_layer.c",
+          "    OCT_TRY(oct_gemm(exec, &dy, &w, OCT_LAYOUT_NN, &dx, err));\n", "    (void)dx;\n", "cli_bench_layer"),
+    Fault("bench-attention-without-backward", "src/cli/bench_attention.c",
+          "    OCT_TRY(run_forward(arg, err));\n    return run_backward(arg, err);",
+          "    (void)run_backward;\n    return run_forward(arg, err);", "cli_bench_attention"),
+    Fault("profile-head-gives-products-away", "src/base/profile.c",
+          "return part == OCT_PART_HEAD || part", "return part", "test_profile"),
 ]
