@@ -152,7 +152,7 @@ static inline fixture *fixture_new(const oct_hf_config *hf, oct_isa isa, int thr
                        .reduce_dtype = OCT_DTYPE_F32,
                        .training = true};
     fixture_ok(f, oct_dsv3_build(hf, &f->tree, &f->model, &f->err));
-    fixture_ok(f, oct_dsv3_init(f->model, seed, threads, &f->err));
+    fixture_ok(f, oct_dsv3_init(f->model, &f->exec, seed, &f->err));
     if (mode.recipe)
         fixture_replace(f);
     for (int64_t p = 0; p < f->tree.param_count; p++) {

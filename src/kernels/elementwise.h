@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/cpu.h"
+#include "base/rng.h"
 #include "base/status.h"
 #include "kernels/gemm.h"
 #include "tensor/tensor.h"

@@ -782,6 +782,7 @@ void oct_elementwise_kernels_avx2(oct_elementwise_kernels *kernels)
         .narrow = narrow_avx2,
         .adamw = adamw_avx2,
         .sum_squares = sum_squares_avx2,
+        .normal = kernels->normal, /* the one that is there: 64-bit shifts are missing */
     };
 }
 

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include <immintrin.h>
 
@@ -688,6 +689,154 @@ static double sum_squares_avx512(int64_t n, const float *x)
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
+/* --- initial weights ----------------------------------------------------------------------------
+ */
+
+/* 8 blocks at a time, in lanes of 64 bits. */
+enum { NORMAL_BLOCKS = 8 };
+
+/* oct_rng_block; what is above 32 bits is left over from products and means nothing. */
+STEP void normal_words(uint64_t key, __m512i counter, __m512i words[OCT_NORMAL_WORDS])
+{
+    const __m512i low = _mm512_set1_epi64(0xffffffff);
+    __m512i c0 = counter, c1 = _mm512_srli_epi64(counter, 32);
+    __m512i c2 = _mm512_setzero_si512(), c3 = c2;
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        const __m512i p0 = _mm512_mul_epu32(c0, _mm512_set1_epi64(0xD2511F53));
+        const __m512i p1 = _mm512_mul_epu32(c2, _mm512_set1_epi64(0xCD9E8D57));
+        c0 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(p1, 32), c1),
+                              _mm512_set1_epi64(k0));
+        c2 = _mm512_xor_si512(_mm512_xor_si512(_mm512_srli_epi64(p0, 32), c3),
+                              _mm512_set1_epi64(k1));
+        c1 = p1;
+        c3 = p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    words[0] = _mm512_and_si512(c0, low);
+    words[1] = _mm512_and_si512(c1, low);
+    words[2] = _mm512_and_si512(c2, low);
+    words[3] = _mm512_and_si512(c3, low);
+}
+
+/* a + z * b */
+STEP __m512d horner(double a, __m512d z, __m512d b)
+{
+    return _mm512_add_pd(_mm512_set1_pd(a), _mm512_mul_pd(z, b));
+}
+
+STEP __m512d log_uniform(__m512i w)
+{
+    const __m512d one = _mm512_set1_pd(1.0);
+    const __m512i root = _mm512_set1_epi64(0x3fe6a09e667f3bcd);
+    const __m512d u = _mm512_add_pd(_mm512_cvtepi64_pd(w), _mm512_set1_pd(0.5));
+    const __m512i bits = _mm512_sub_epi64(_mm512_castpd_si512(u), root);
+    const __m512d e =
+        _mm512_sub_pd(_mm512_cvtepi64_pd(_mm512_srai_epi64(bits, 52)), _mm512_set1_pd(32.0));
+    const __m512d m = _mm512_castsi512_pd(
+        _mm512_add_epi64(_mm512_and_si512(bits, _mm512_set1_epi64(0xfffffffffffff)), root));
+    const __m512d s = _mm512_div_pd(_mm512_sub_pd(m, one), _mm512_add_pd(m, one));
+    const __m512d z = _mm512_mul_pd(s, s);
+    __m512d series = _mm512_set1_pd(1.0 / 11);
+    series = horner(1.0 / 9, z, series);
+    series = horner(1.0 / 7, z, series);
+    series = horner(1.0 / 5, z, series);
+    series = horner(1.0 / 3, z, series);
+    series = horner(1.0, z, series);
+    const __m512d twice = _mm512_mul_pd(_mm512_mul_pd(_mm512_set1_pd(2.0), s), series);
+    return _mm512_add_pd(_mm512_mul_pd(e, _mm512_set1_pd(0x1.62e42fefa39efp-1)), twice);
+}
+
+/* `value` with its sign changed where bit 1 of `quadrant` is set. */
+STEP __m512d turn(__m512d value, __m512i quadrant)
+{
+    const __m512i sign = _mm512_slli_epi64(_mm512_and_si512(quadrant, _mm512_set1_epi64(2)), 62);
+    return _mm512_castsi512_pd(_mm512_xor_si512(_mm512_castpd_si512(value), sign));
+}
+
+STEP void circle(__m512i w, __m512d *cosine, __m512d *sine)
+{
+    const __m512i one = _mm512_set1_epi64(1);
+    const __m512i quadrant =
+        _mm512_and_si512(_mm512_srli_epi64(_mm512_add_epi64(w, _mm512_set1_epi64(0x20000000)), 30),
+                         _mm512_set1_epi64(3));
+    const __m512i rest = _mm512_sub_epi64(w, _mm512_slli_epi64(quadrant, 30));
+    const __m512i angle = _mm512_srai_epi64(_mm512_slli_epi64(rest, 32), 32);
+    const __m512d x =
+        _mm512_mul_pd(_mm512_cvtepi64_pd(angle), _mm512_set1_pd(0x1.921fb54442d18p+2 * 0x1p-32));
+    const __m512d z = _mm512_mul_pd(x, x);
+    __m512d c = _mm512_set1_pd(-1.0 / 3628800), s = _mm512_set1_pd(-1.0 / 39916800);
+    c = horner(1.0 / 40320, z, c);
+    c = horner(-1.0 / 720, z, c);
+    c = horner(1.0 / 24, z, c);
+    c = horner(-1.0 / 2, z, c);
+    c = horner(1.0, z, c);
+    s = horner(1.0 / 362880, z, s);
+    s = horner(-1.0 / 5040, z, s);
+    s = horner(1.0 / 120, z, s);
+    s = horner(-1.0 / 6, z, s);
+    s = _mm512_mul_pd(x, horner(1.0, z, s));
+    const __mmask8 odd = _mm512_test_epi64_mask(quadrant, one);
+    *cosine = turn(_mm512_mask_blend_pd(odd, c, s), _mm512_add_epi64(quadrant, one));
+    *sine = turn(_mm512_mask_blend_pd(odd, s, c), quadrant);
+}
+
+/* Two numbers of 8 blocks. */
+STEP void normal_pair(__m512i first, __m512i second, __m512d std, __m256 *a, __m256 *b)
+{
+    __m512d cosine, sine;
+    const __m512d square = _mm512_mul_pd(_mm512_set1_pd(-2.0), log_uniform(first));
+    const __m512d radius = _mm512_mul_pd(_mm512_sqrt_pd(square), std);
+    circle(second, &cosine, &sine);
+    *a = _mm512_cvtpd_ps(_mm512_mul_pd(radius, cosine));
+    *b = _mm512_cvtpd_ps(_mm512_mul_pd(radius, sine));
+}
+
+/* out[4b + i] = x[i] lane b. */
+STEP void store_blocks(const __m256 x[OCT_NORMAL_WORDS], float *out)
+{
+    const __m256d low0 = _mm256_castps_pd(_mm256_unpacklo_ps(x[0], x[1]));
+    const __m256d high0 = _mm256_castps_pd(_mm256_unpackhi_ps(x[0], x[1]));
+    const __m256d low1 = _mm256_castps_pd(_mm256_unpacklo_ps(x[2], x[3]));
+    const __m256d high1 = _mm256_castps_pd(_mm256_unpackhi_ps(x[2], x[3]));
+    /* Blocks i and 4 + i. */
+    const __m256 y[4] = {_mm256_castpd_ps(_mm256_unpacklo_pd(low0, low1)),
+                         _mm256_castpd_ps(_mm256_unpackhi_pd(low0, low1)),
+                         _mm256_castpd_ps(_mm256_unpacklo_pd(high0, high1)),
+                         _mm256_castpd_ps(_mm256_unpackhi_pd(high0, high1))};
+    for (int i = 0; i < 4; i++) {
+        _mm_storeu_ps(out + 4 * i, _mm256_castps256_ps128(y[i]));
+        _mm_storeu_ps(out + 16 + 4 * i, _mm256_extractf128_ps(y[i], 1));
+    }
+}
+
+STEP void normal_step(oct_rng stream, uint64_t first, __m512d std, float *out)
+{
+    __m512i words[OCT_NORMAL_WORDS];
+    __m256 x[OCT_NORMAL_WORDS];
+    const __m512i counter = _mm512_add_epi64(_mm512_set1_epi64((int64_t)first),
+                                             _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+    normal_words(stream.key, counter, words);
+    normal_pair(words[0], words[1], std, &x[0], &x[1]);
+    normal_pair(words[2], words[3], std, &x[2], &x[3]);
+    store_blocks(x, out);
+}
+
+static void normal_avx512(oct_rng stream, uint64_t first, int64_t blocks, double std, float *out)
+{
+    const __m512d deviation = _mm512_set1_pd(std);
+    int64_t b = 0;
+    for (; b + NORMAL_BLOCKS <= blocks; b += NORMAL_BLOCKS)
+        normal_step(stream, first + (uint64_t)b, deviation, out + b * OCT_NORMAL_WORDS);
+    if (b < blocks) {
+        float rest[NORMAL_BLOCKS * OCT_NORMAL_WORDS];
+        normal_step(stream, first + (uint64_t)b, deviation, rest);
+        memcpy(out + b * OCT_NORMAL_WORDS, rest,
+               (size_t)((blocks - b) * OCT_NORMAL_WORDS) * sizeof *out);
+    }
+}
+
 void oct_elementwise_kernels_avx512(oct_elementwise_kernels *kernels)
 {
     *kernels = (oct_elementwise_kernels){
@@ -710,6 +859,7 @@ void oct_elementwise_kernels_avx512(oct_elementwise_kernels *kernels)
         .narrow = narrow_avx512,
         .adamw = adamw_avx512,
         .sum_squares = sum_squares_avx512,
+        .normal = normal_avx512,
     };
 }
 

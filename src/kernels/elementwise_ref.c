@@ -1,5 +1,6 @@
 /* The definition of the elementwise inner loops; contracts in kernels/elementwise_table.h. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/elementwise.h"
 #include "numeric/bf16.h"
@@ -248,6 +249,71 @@ static double sum_squares_ref(int64_t n, const float *x)
     return lane[0];
 }
 
+/* --- initial weights ----------------------------------------------------------------------------
+ */
+
+/* Short functions, exact to 2e-10: a model has billions of elements. Without fma, which is a
+ * library call where the instruction may be missing. */
+
+/* ln((w + 0.5) 2^-32); the half step keeps it finite: |x| < 6.8 std. */
+static double log_uniform(uint32_t w)
+{
+    const double u = (double)w + 0.5;
+    uint64_t bits;
+    memcpy(&bits, &u, sizeof bits);
+    /* u = 2^e m, sqrt(1/2) <= m < sqrt(2); ln m = 2 atanh(s). */
+    static const uint64_t root = 0x3fe6a09e667f3bcdu; /* sqrt(1/2) */
+    bits -= root;
+    const double e = (double)((int64_t)bits >> 52) - 32.0;
+    bits = (bits & 0xfffffffffffffu) + root;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    const double s = (m - 1.0) / (m + 1.0), z = s * s;
+    const double series =
+        1.0 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * (1.0 / 11)))));
+    return e * 0x1.62e42fefa39efp-1 + 2.0 * s * series;
+}
+
+/* Cosine and sine of w 2^-32 turns. */
+static void circle(uint32_t w, double *cosine, double *sine)
+{
+    const uint32_t quadrant = (w + 0x20000000u) >> 30;
+    /* |x| <= pi/4 */
+    const double x = (double)(int32_t)(w - (quadrant << 30)) * (0x1.921fb54442d18p+2 * 0x1p-32);
+    const double z = x * x;
+    const double c =
+        1.0 + z * (-1.0 / 2 +
+                   z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800)))));
+    const double s =
+        x * (1.0 +
+             z * (-1.0 / 6 + z * (1.0 / 120 +
+                                  z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800))))));
+    /* Tables, not branches: the quadrant cannot be predicted. */
+    static const double sign[2] = {1.0, -1.0};
+    const double value[2] = {c, s};
+    *cosine = value[quadrant & 1] * sign[(quadrant + 1) >> 1 & 1];
+    *sine = value[~quadrant & 1] * sign[quadrant >> 1 & 1];
+}
+
+static void normal_block(oct_rng stream, uint64_t block, double std, float out[OCT_NORMAL_WORDS])
+{
+    uint32_t words[OCT_NORMAL_WORDS];
+    oct_rng_block(stream, block, words);
+    for (int pair = 0; pair < OCT_NORMAL_WORDS; pair += 2) {
+        double cosine, sine;
+        const double radius = sqrt(-2.0 * log_uniform(words[pair])) * std;
+        circle(words[pair + 1], &cosine, &sine);
+        out[pair] = (float)(radius * cosine);
+        out[pair + 1] = (float)(radius * sine);
+    }
+}
+
+static void normal_ref(oct_rng stream, uint64_t first, int64_t blocks, double std, float *out)
+{
+    for (int64_t b = 0; b < blocks; b++)
+        normal_block(stream, first + (uint64_t)b, std, out + b * OCT_NORMAL_WORDS);
+}
+
 void oct_elementwise_kernels_ref(oct_elementwise_kernels *kernels)
 {
     *kernels = (oct_elementwise_kernels){
@@ -270,5 +336,6 @@ void oct_elementwise_kernels_ref(oct_elementwise_kernels *kernels)
         .narrow = narrow_ref,
         .adamw = adamw_ref,
         .sum_squares = sum_squares_ref,
+        .normal = normal_ref,
     };
 }

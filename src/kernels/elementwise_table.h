@@ -19,6 +19,9 @@ typedef struct oct_adamw_constants {
     float root_bias2;                 /* sqrt(bias2) */
 } oct_adamw_constants;
 
+/* Numbers of a block of kernels->normal. */
+enum { OCT_NORMAL_WORDS = 4 };
+
 struct oct_elementwise_kernels {
     /* y[i] = f(x[i]), FP32, numeric/fmath.h. */
     void (*exp)(int64_t n, const float *x, float *y);
@@ -89,6 +92,11 @@ struct oct_elementwise_kernels {
 
     /* FP64 lane reduction of lane + x * x. */
     double (*sum_squares)(int64_t n, const float *x);
+
+    /* out[4b .. 4b+3] = normal(0, std) from the four random words of block first + b of the
+     * stream: two pairs of uniforms, each turned into two numbers (Box & Muller 1958), in FP64
+     * without fma. Below 6.8 std. */
+    void (*normal)(oct_rng stream, uint64_t first, int64_t blocks, double std, float *out);
 };
 
 /* Fill every entry: the definition, and its twins. */

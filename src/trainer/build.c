@@ -159,7 +159,7 @@ static oct_status stage_cut(oct_build *build, oct_err *err)
 
 static oct_status stage_materialise(oct_build *build, oct_err *err)
 {
-    return oct_dsv3_init(build->model, (uint64_t)build->config->seed, build->exec.threads, err);
+    return oct_dsv3_init(build->model, &build->exec, (uint64_t)build->config->seed, err);
 }
 
 static oct_status stage_replace(oct_build *build, oct_err *err)

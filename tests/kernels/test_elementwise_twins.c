@@ -505,6 +505,49 @@ static void functions__odd_lengths__bits_of_ref(void **state)
     }
 }
 
+/* --- initial weights ----------------------------------------------------------------------------
+ */
+
+/* Every number of blocks up to a few vectors, at odd addresses between canaries; counters that
+ * carry into their upper half, and one that ends. */
+static void normal_kernel__any_blocks__same_bits_as_ref(void **state)
+{
+    (void)state;
+    enum { MOST = 27, ROOM = MOST * OCT_NORMAL_WORDS + 2 };
+    static const uint64_t starts[] = {0, 5, 0xfffffffa, 0xfffffffffffffffc, 0x123456789abcdef};
+    for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++)
+        for (int64_t blocks = 0; blocks <= MOST; blocks++)
+            for (size_t i = 0; i < 400; i++) {
+                const oct_rng stream = {.key = 0x9e3779b97f4a7c15u * (i + 1)};
+                const uint64_t first = starts[i % 5];
+                float want[ROOM], got[ROOM];
+                memset(want, 0x5a, sizeof want);
+                memset(got, 0x5a, sizeof got);
+                timed_level(OCT_ISA_REF)->elementwise.normal(stream, first, blocks, 0.02, want + 1);
+                timed_level(isa)->elementwise.normal(stream, first, blocks, 0.02, got + 1);
+                assert_memory_equal(got, want, sizeof got);
+            }
+}
+
+/* The words are those of oct_rng, and the first pair is Box & Muller's of the first two. */
+static void normal_kernel__some_blocks__box_and_muller_of_the_stream(void **state)
+{
+    (void)state;
+    const oct_rng stream = oct_rng_stream(7, "a");
+    for (uint64_t b = 0; b < 1000; b++) {
+        uint32_t w[OCT_NORMAL_WORDS];
+        float x[OCT_NORMAL_WORDS];
+        oct_rng_block(stream, b, w);
+        timed_level((int)oct_cpu_isa())->elementwise.normal(stream, b, 1, 3.0, x);
+        for (int pair = 0; pair < OCT_NORMAL_WORDS; pair += 2) {
+            const double radius = 3.0 * sqrt(-2.0 * log(((double)w[pair] + 0.5) * 0x1p-32));
+            const double turn = (double)w[pair + 1] * (0x1.921fb54442d18p+2 * 0x1p-32);
+            assert_true(fabs((double)x[pair] - radius * cos(turn)) < 2e-6);
+            assert_true(fabs((double)x[pair + 1] - radius * sin(turn)) < 2e-6);
+        }
+    }
+}
+
 /* --- times (times.h) -------------------------------------------------------------------------- */
 
 /* Elements of a row, rows of sum_rows, elements of a rotated slice. */
@@ -591,6 +634,9 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
     case offsetof(oct_kernels, elementwise.sum_squares):
         (void)kernels->sum_squares(TIMED_N, x);
         break;
+    case offsetof(oct_kernels, elementwise.normal):
+        kernels->normal((oct_rng){.key = 1}, 0, TIMED_N / OCT_NORMAL_WORDS, 0.02, timed.w);
+        break;
     default:
         fail_msg("%s has no call", loop->name);
     }
@@ -617,6 +663,7 @@ static const timed_loop timed_loops[] = {
     TIMED(elementwise.narrow, OCT_DTYPE_F32, false, TIMED_N, "element"),
     TIMED(elementwise.adamw, OCT_DTYPE_F32, false, TIMED_N, "element"),
     TIMED(elementwise.sum_squares, OCT_DTYPE_F32, false, TIMED_N, "element"),
+    TIMED(elementwise.normal, OCT_DTYPE_F32, false, TIMED_N, "element"),
 };
 static const timed_table timed_elementwise = {
     .loops = timed_loops,
@@ -640,6 +687,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_operators__no_rows__nothing_written),
         cmocka_unit_test(functions__every_1021st_operand__bits_of_fmath),
         cmocka_unit_test(functions__odd_lengths__bits_of_ref),
+        cmocka_unit_test(normal_kernel__any_blocks__same_bits_as_ref),
+        cmocka_unit_test(normal_kernel__some_blocks__box_and_muller_of_the_stream),
         cmocka_unit_test(times__every_loop_of_the_table__listed_and_callable),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -253,12 +253,12 @@ static void expect_16b__one_field_differs__named(void **state)
 
 /* --- initial weights --- */
 
-static void init__any_threads_or_range__same_values(void **state)
+static void init__any_isa_threads_or_range__same_values(void **state)
 {
     (void)state;
     const oct_hf_config hf = config_with("{\"pad_token_id\": 3}");
     fixture *a = fixture_new(&hf, OCT_ISA_REF, 1, mode_named("fp32"), 5);
-    fixture *b = fixture_new(&hf, OCT_ISA_REF, 3, mode_named("fp32"), 5);
+    fixture *b = fixture_new(&hf, highest_isa(), 3, mode_named("fp32"), 5);
     fixture *c = fixture_new(&hf, OCT_ISA_REF, 1, mode_named("fp32"), 6);
     for (int64_t p = 0; p < a->tree.param_count; p++) {
         const oct_param *param = a->tree.params[p];
@@ -269,7 +269,7 @@ static void init__any_threads_or_range__same_values(void **state)
             assert_memory_not_equal(param->init, c->tree.params[p]->init, bytes);
         float part[11];
         const int64_t first = n > 30 ? 13 : 0, count = n - first < 11 ? n - first : 11;
-        oct_dsv3_init_range(a->model, param, 5, first, count, part);
+        oct_dsv3_init_range(a->model, &b->kernels, param, 5, first, count, part);
         assert_memory_equal(part, param->init + first, (size_t)count * sizeof(float));
     }
     fixture_free(a);
@@ -294,7 +294,7 @@ static void check_owned_rows(const fixture *whole, int64_t ranks, int64_t rank, 
         param->row_begin = shard.row_begin;
         param->rows = shard.rows;
     }
-    assert_int_equal(oct_dsv3_init(model, 5, 2, &err), OCT_OK);
+    assert_int_equal(oct_dsv3_init(model, &whole->exec, 5, &err), OCT_OK);
     for (int64_t p = 0; p < tree.param_count; p++) {
         const oct_param *param = tree.params[p];
         const int64_t begin = param->row_begin * oct_param_row_numel(param);
@@ -339,8 +339,11 @@ static void init__no_memory__names_the_parameter_and_leaves_none(void **state)
     oct_dsv3 *model = NULL;
     oct_err err = {0};
     assert_int_equal(oct_dsv3_build(&hf, &tree, &model, &err), OCT_OK);
+    oct_kernels kernels;
+    oct_kernels_init(&kernels, OCT_ISA_REF);
+    const oct_exec exec = {.kernels = &kernels, .threads = 1};
     assert_int_equal(oct_fault_arm("init.memory", 3, OCT_FAULT_FAIL, &err), OCT_OK);
-    assert_int_equal(oct_dsv3_init(model, 5, 1, &err), OCT_E_NOMEM);
+    assert_int_equal(oct_dsv3_init(model, &exec, 5, &err), OCT_E_NOMEM);
     assert_non_null(strstr(err.msg, tree.params[2]->fqn));
     for (int64_t p = 0; p < tree.param_count; p++)
         assert_null(tree.params[p]->init);
@@ -932,7 +935,7 @@ int main(void)
         cmocka_unit_test(build__frozen_16b__all_parameters_on_meta_and_no_weights),
         cmocka_unit_test(size_of__frozen_16b__figures_of_the_formulas),
         cmocka_unit_test(expect_16b__one_field_differs__named),
-        cmocka_unit_test(init__any_threads_or_range__same_values),
+        cmocka_unit_test(init__any_isa_threads_or_range__same_values),
         cmocka_unit_test(init__rows_of_several_ranks__those_of_one_rank),
         cmocka_unit_test(init__no_memory__names_the_parameter_and_leaves_none),
         cmocka_unit_test(init__each_kind__as_hf),

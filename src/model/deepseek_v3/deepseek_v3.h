@@ -50,12 +50,13 @@ oct_status oct_dsv3_expect_16b(const oct_hf_config *hf, const oct_module_tree *t
  * embedding 0. A value is a function of (seed, FQN, element) alone: ranks, threads and instruction
  * sets do not matter, and no rank ever holds rows that it does not own. Not collective. Errors:
  * OCT_E_NOMEM naming the parameter; on failure no parameter has `init`. */
-oct_status oct_dsv3_init(oct_dsv3 *model, uint64_t seed, int threads, oct_err *err) OCT_MUST_CHECK;
+oct_status oct_dsv3_init(oct_dsv3 *model, const oct_exec *exec, uint64_t seed,
+                         oct_err *err) OCT_MUST_CHECK;
 
 /* The same values for elements first .. first+count-1 of one parameter: what a rank needs that owns
  * a shard of it. */
-void oct_dsv3_init_range(const oct_dsv3 *model, const oct_param *param, uint64_t seed,
-                         int64_t first, int64_t count, float *out);
+void oct_dsv3_init_range(const oct_dsv3 *model, const oct_kernels *kernels, const oct_param *param,
+                         uint64_t seed, int64_t first, int64_t count, float *out);
 
 /* --- units, counts ------------------------------------------------------------------------- */
 
