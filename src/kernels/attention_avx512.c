@@ -161,32 +161,37 @@ static void transpose_avx512(const float *src, int64_t ld_src, int64_t rows, int
 /* Inlined with constants, so that the accumulators are registers. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* The terms first .. end-1 of the outputs at (m, n), `rows` x the vectors from .. vectors-1; with
- * `masked`, column n takes part in term k of vector `from` only if n >= k. */
-INLINE void add_terms(const oct_attention_product *p, __m512 c[TILE_ROWS][TILE_VECTORS], int64_t m,
-                      int64_t n, int64_t first, int64_t end, const int rows, const int from,
-                      const int vectors, const bool masked)
+/* The next term of a micro-tile: its number, and where its operands are. */
+typedef struct term {
+    int64_t k;
+    const float *a, *b;
+} term;
+
+/* The terms up to end-1 of `rows` x the vectors from .. vectors-1; with `masked`, column n takes
+ * part in term k of vector `from` only if n >= k, n being counted from `column` on. */
+INLINE term add_terms(const oct_attention_product *p, __m512 c[TILE_ROWS][TILE_VECTORS], term t,
+                      int64_t end, const int rows, const int from, const int vectors,
+                      const bool masked, int64_t column)
 {
     const int64_t a_row = p->a_row, a_depth = p->a_depth, ldb = p->ldb;
-    const float *a = p->a + m * a_row + first * a_depth;
-    const float *b = p->b + first * ldb + n;
-    for (int64_t k = first; k < end; k++) {
+    for (; t.k < end; t.k++) {
         __m512 x[TILE_VECTORS];
         UNROLL
         for (int v = from; v < vectors; v++)
-            x[v] = _mm512_load_ps(b + v * LANES);
+            x[v] = _mm512_load_ps(t.b + v * LANES);
         UNROLL
         for (int r = 0; r < rows; r++) {
-            const __m512 y = _mm512_set1_ps(a[r * a_row]);
+            const __m512 y = _mm512_set1_ps(t.a[r * a_row]);
             UNROLL
             for (int v = from; v < vectors; v++)
-                c[r][v] = masked && v == from ? _mm512_mask3_fmadd_ps(y, x[v], c[r][v],
-                                                                      lanes_from(k - n - v * LANES))
-                                              : _mm512_fmadd_ps(y, x[v], c[r][v]);
+                c[r][v] = masked && v == from
+                              ? _mm512_mask3_fmadd_ps(y, x[v], c[r][v], lanes_from(t.k - column))
+                              : _mm512_fmadd_ps(y, x[v], c[r][v]);
         }
-        a += a_depth;
-        b += ldb;
+        t.a += a_depth;
+        t.b += ldb;
     }
+    return t;
 }
 
 /* All terms of `rows` x `vectors` outputs at (m, n). */
@@ -203,21 +208,23 @@ INLINE void micro_tile(const oct_attention_product *p, int64_t m, int64_t n, con
                 p->accumulate ? _mm512_load_ps(out + r * p->ldc + v * LANES) : _mm512_setzero_ps();
     }
     const int64_t depth = p->depth;
+    term t = {.a = p->a + m * p->a_row, .b = p->b + n};
     if (terms == OCT_ATTENTION_TERMS_UP_TO_COLUMN) {
         /* What all columns have, then vector by vector those that end within it. */
-        add_terms(p, c, m, n, 0, oct_min_i64(n, depth), rows, 0, vectors, false);
+        t = add_terms(p, c, t, oct_min_i64(n, depth), rows, 0, vectors, false, 0);
         UNROLL
         for (int v = 0; v < vectors; v++)
-            add_terms(p, c, m, n, n + v * LANES, oct_min_i64(n + (v + 1) * LANES, depth), rows, v,
-                      vectors, true);
+            t = add_terms(p, c, t, oct_min_i64(n + (v + 1) * LANES, depth), rows, v, vectors, true,
+                          n + v * LANES);
     } else if (terms == OCT_ATTENTION_TERMS_FROM_ROW) {
         /* Row by row those that not all rows have, then the others. */
+        t = (term){.k = m, .a = t.a + m * p->a_depth, .b = t.b + m * p->ldb};
         UNROLL
         for (int r = 1; r < rows; r++)
-            add_terms(p, c, m, n, m + r - 1, oct_min_i64(m + r, depth), r, 0, vectors, false);
-        add_terms(p, c, m, n, m + rows - 1, depth, rows, 0, vectors, false);
+            t = add_terms(p, c, t, oct_min_i64(m + r, depth), r, 0, vectors, false, 0);
+        add_terms(p, c, t, depth, rows, 0, vectors, false, 0);
     } else {
-        add_terms(p, c, m, n, 0, depth, rows, 0, vectors, false);
+        add_terms(p, c, t, depth, rows, 0, vectors, false, 0);
     }
     UNROLL
     for (int r = 0; r < rows; r++) {
