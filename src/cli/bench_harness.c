@@ -228,7 +228,7 @@ static oct_status measure(oct_bench *bench, const oct_bench_variant *variants, i
 
 static oct_status check_shares(const case_result *result, int turns, oct_err *err)
 {
-    static const double most = 1.1; /* limit and variant are disturbed apart */
+    const double most = OCT_BENCH_MOST_SHARE;
     for (int v = 0; v < result->count; v++) {
         const double share = share_of_limit(result, v);
         if (share > most && turns >= 3)

@@ -16,6 +16,9 @@
 
 enum { OCT_BENCH_MAX_VARIANTS = 12, OCT_BENCH_MAX_TURNS = 64 };
 
+/* No share of a limit above this is believed; limit and variant are disturbed apart. */
+#define OCT_BENCH_MOST_SHARE 1.1
+
 /* What the command line says. */
 typedef struct oct_bench_options {
     int threads;

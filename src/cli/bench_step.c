@@ -342,6 +342,13 @@ static oct_status print(const plan *p, oct_err *err)
     for (int i = 0; i < p->count && !p->bench->options->json; i++)
         print_parts(p, &p->rows[i]);
     (void)fflush(stdout);
+    for (int i = 0; i < p->count; i++)
+        if (p->rows[i].turns >= 3 && share_of_limit(p, &p->rows[i]) > OCT_BENCH_MOST_SHARE)
+            return OCT_FAIL(err, OCT_E_API,
+                            "a defect of bench step, %s: %.2f of its limit, at most %.1f is "
+                            "possible",
+                            p->rows[i].format, share_of_limit(p, &p->rows[i]),
+                            OCT_BENCH_MOST_SHARE);
     return OCT_OK;
 }
 
