@@ -38,6 +38,7 @@ static const machine_key keys[] = {
     {"attention", RATE, AT(attention)},
     {"pack", RATE, AT(pack)},
     {"copy", RATE, AT(copy)},
+    {"node_copy", RATE, AT(node_copy)},
     {"local.gbytes", RATE, AT(local.gbytes)},
     {"local.microseconds", RATE, AT(local.microseconds)},
     {"remote.gbytes", RATE, AT(remote.gbytes)},

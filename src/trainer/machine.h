@@ -34,6 +34,7 @@ typedef struct oct_machine {
     double attention;           /* GFLOP/s, causal half counted */
     double pack;                /* million elements a second: an 8-bit weight to panels */
     double copy;                /* GB/s, read and written both counted */
+    double node_copy;           /* the same of all threads of a node together: the most */
     oct_link_rates local, remote;
 } oct_machine;
 

@@ -6,6 +6,10 @@
 
 #include "base/size.h"
 
+/* Of a parameter, for norm (4), AdamW (master and moments both ways, gradient: 28) and the
+ * refreshed form (4). */
+enum { UPDATE_BYTES = 36 };
+
 /* Work of one rank in one step. */
 typedef struct step_work {
     double products[OCT_MACHINE_FORMATS], experts[OCT_MACHINE_FORMATS]; /* operations */
@@ -140,6 +144,14 @@ static double over_rates(const double work[OCT_MACHINE_FORMATS], const oct_forma
     return seconds;
 }
 
+/* Seconds of the larger: `seconds` of the threads of a rank, or `bytes` through this rank's share
+ * of the memory of its node. */
+static double at_least(double seconds, double bytes, const oct_machine *machine, int64_t ranks_here)
+{
+    const double shared = 1e-9 * bytes * (double)ranks_here / machine->node_copy;
+    return seconds > shared ? seconds : shared;
+}
+
 oct_step_time oct_step_time_of(const oct_machine *machine, const oct_build *build,
                                const oct_plan_report *report)
 {
@@ -147,17 +159,19 @@ oct_step_time oct_step_time_of(const oct_machine *machine, const oct_build *buil
     const step_work work = work_of(build, report);
     const int64_t threads =
         config->training.threads ? config->training.threads : machine->threads_per_rank;
-    const int64_t busy = threads * oct_min_i64(report->ranks, machine->ranks_per_node);
-    const double team = (double)threads * (busy > 1 ? machine->thread_efficiency : 1.0);
+    const int64_t here = oct_min_i64(report->ranks, machine->ranks_per_node);
+    const double team = (double)threads * (threads * here > 1 ? machine->thread_efficiency : 1.0);
+    const double updated = 1e-6 * work.per_rank / machine->optimizer.of[format_of(build)] / team;
     oct_step_time time = {
         .threads = threads,
         .products = 1e-9 * over_rates(work.products, &machine->products) / team,
         .experts = 1e-9 * over_rates(work.experts, &machine->experts) / team,
         .head = 1e-9 * work.head / machine->products.of[0] / team,
         .attention = 1e-9 * work.attention / machine->attention / team,
-        .elementwise = 1e-9 * work.bytes / machine->copy / team,
+        .elementwise =
+            at_least(1e-9 * work.bytes / machine->copy / team, work.bytes, machine, here),
         .pack = 1e-6 * work.packed / machine->pack / team,
-        .optimizer = 1e-6 * work.per_rank / machine->optimizer.of[format_of(build)] / team,
+        .optimizer = at_least(updated, UPDATE_BYTES * work.per_rank, machine, here),
     };
     add_communication(machine, report, &work, &time);
     const double communication = time.all_gather + time.reduce_scatter;

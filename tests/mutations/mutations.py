@@ -142,8 +142,6 @@ FAULTS = [
     Fault("context-always-reshards", "src/fsdp/fsdp.c",
           ".reshard_after_forward = reshards(fsdp, unit)",
           ".reshard_after_forward = fsdp->options.reshard_after_forward", "test_fsdp"),
-    Fault("release-keeps-panels", "src/fsdp/fsdp.c", "    oct_arena_reset(&w->panels);\n", "",
-          "test_fsdp"),
     Fault("replicated-gradient-from-elsewhere", "src/fsdp/fsdp.c",
           "p->param->replicated ? numel * rank / ranks : 0",
           "p->param->replicated ? numel / ranks * rank : 0", "test_fsdp"),
@@ -168,6 +166,14 @@ FAULTS = [
     Fault("law-of-cuts-not-asked", "src/fsdp/shard.c",
           "!law->rows_legal(param->ndim, param->shape, begin)", "begin < 0",
           "test_gathered_weight"),
+    # --- plan ---
+    Fault("panels-of-every-weight", "src/trainer/build.c",
+          "    build->weights.pack_at_use = oct_build_packs_at_use(build, oct_build_ranks(build));\n", "",
+          "test_plan_peak"),
+    Fault("head-recomputed-in-time", "src/trainer/step_time.c",
+          "activation_checkpoint.full && !is_head ?", "activation_checkpoint.full ?", "test_machine"),
+    Fault("gradients-cross-once-a-node", "src/trainer/step_time.c",
+          "here * share * reduced / remote->gbytes", "share * reduced / remote->gbytes", "test_machine"),
     # --- optimizer, schedule ---
     Fault("clip-without-epsilon", "src/optim/optimizer.c",
           "max_norm / (norm + 1e-6)", "max_norm / norm", "test_optimizer|test_adamw"),

@@ -26,6 +26,7 @@ static const char machine[] = "cpu: one of the test\n"
                               "attention: 128\n"
                               "pack: 0.25\n"
                               "copy: 256.0\n"
+                              "node_copy: 512\n"
                               "local: {gbytes: 3, microseconds: 7}\n"
                               "remote: {gbytes: 0.75, microseconds: 11}\n";
 
@@ -86,7 +87,7 @@ static void machine_read__all_keys__values(void **state)
         assert_true(m.experts.of[f] == 16.0 * (1 << f));
         assert_true(m.optimizer.of[f] == 5.0 * (1 << f));
     }
-    assert_true(m.attention == 128.0 && m.pack == 0.25 && m.copy == 256.0);
+    assert_true(m.attention == 128.0 && m.pack == 0.25 && m.copy == 256.0 && m.node_copy == 512.0);
     assert_true(m.local.gbytes == 3.0 && m.local.microseconds == 7.0);
     assert_true(m.remote.gbytes == 0.75 && m.remote.microseconds == 11.0);
     oct_arena_release(&arena);
@@ -120,7 +121,7 @@ static void machine_read__wrong_file__told_by_key_and_line(void **state)
         "wrong.yaml:9");
     assert_refused("hif8: 8}", "hif9: 8}", "unknown key 'products.hif9'", "wrong.yaml:5");
     assert_refused("local: {gbytes: 3, microseconds: 7}", "local: 3", "unknown key 'local'",
-                   "wrong.yaml:11");
+                   "wrong.yaml:12");
     assert_refused("copy: 256.0\n", "", "'copy' is not there, a finite number > 0 is required",
                    "wrong.yaml");
     assert_refused("gbytes: 3, ", "", "'local.gbytes' is not there", "wrong.yaml");
@@ -313,12 +314,43 @@ static void step_time__two_ranks__bytes_and_messages_over_links(void **state)
     assert_near(t.time.products, 6e-9 * SEQ * 3 * PRODUCTS / 4 / 0.5); /* two busy threads */
 }
 
+/* Two of three others are on the other node: weights cross once for both ranks of a node, their
+ * gradients twice. */
+static void step_time__two_nodes_of_two__gradients_share_the_link(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"training.global_batch_size=4"};
+    const timed t = time_of(4, words, 1, two_to_a_node);
+    const double gathered = (double)t.report.all_gather_bytes;
+    const double reduced = (double)t.report.reduce_scatter_bytes;
+    const double folds = (double)t.report.shard_count;
+    assert_near(t.time.all_gather,
+                1e-9 * gathered / 3 + 1e-9 * gathered * 2 / 3 / 0.75 + 1e-6 * 6 * (7 + 11));
+    assert_near(t.time.reduce_scatter, 1e-9 * reduced / 3 + 1e-9 * 2 * reduced * 2 / 3 / 0.75 +
+                                           1e-6 * folds * (7 + 2 * 11));
+}
+
+static void slow_memory(oct_machine *m)
+{
+    m->ranks_per_node = 2;
+    m->node_copy = 0.002;
+}
+
+static void step_time__two_ranks_on_slow_memory__share_it(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"training.threads=1"};
+    const timed t = time_of(2, words, 1, slow_memory);
+    assert_near(t.time.elementwise, 1e-9 * SEQ * 3 * bytes_of_token / 0.001);
+    assert_near(t.time.optimizer, 1e-9 * 36 * (double)t.report.bytes.master / 4 / 0.001);
+}
+
 static void step_time_json__members(void **state)
 {
     (void)state;
     const timed t = time_of(2, NULL, 0, NULL);
-    static const char *const members[] = {"\"machine\": {\"cpu\": \"one of the test\", "
-                                          "\"threads_per_rank\": 3, \"ranks_per_node\": 1",
+    static const char *const members[] = {"\"machine\": {\"cpu\": \"one of the test\"",
+                                          "\"threads_per_rank\": 3",
                                           "\"step_seconds\": {\"products\": ",
                                           "\"experts\": ",
                                           "\"head\": ",
@@ -347,6 +379,8 @@ int main(void)
         cmocka_unit_test(step_time__other_format_and_threads__other_rates),
         cmocka_unit_test(step_time__recompute__one_pass_more),
         cmocka_unit_test(step_time__two_ranks__bytes_and_messages_over_links),
+        cmocka_unit_test(step_time__two_nodes_of_two__gradients_share_the_link),
+        cmocka_unit_test(step_time__two_ranks_on_slow_memory__share_it),
         cmocka_unit_test(step_time_json__members),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);

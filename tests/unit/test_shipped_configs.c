@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "trainer/machine.h"
 #include "trainer/plan_report.h"
 
 /* Paths in the files are relative to the project. */
@@ -111,11 +112,29 @@ static void plan__slice_with_true_vocabulary__fits_22_gib(void **state)
     }
 }
 
+static void machine_read__shipped_machines__are_complete(void **state)
+{
+    (void)state;
+    static const char *const shipped_machines[] = {"configs/machines/epyc-zen5.yaml",
+                                                   "configs/machines/epyc-zen5-cluster.yaml"};
+    for (size_t i = 0; i < sizeof shipped_machines / sizeof shipped_machines[0]; i++) {
+        oct_arena arena;
+        oct_machine machine;
+        oct_err err = {0};
+        oct_arena_init(&arena, "test machine");
+        if (oct_machine_read(shipped_machines[i], &arena, &machine, &err) != OCT_OK)
+            fail_msg("%s", err.msg);
+        assert_true(machine.products.of[1] > machine.products.of[0]);
+        oct_arena_release(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan__shipped_configs__parameters_hits_and_tokens),
         cmocka_unit_test(plan__slice_with_true_vocabulary__fits_22_gib),
+        cmocka_unit_test(machine_read__shipped_machines__are_complete),
     };
     return cmocka_run_group_tests(tests, enter_project, NULL);
 }

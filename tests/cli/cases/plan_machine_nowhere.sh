@@ -1,0 +1,3 @@
+# exit: 2
+# stderr: octet: *nowhere.yaml*
+octet plan train.yaml --machine nowhere.yaml
