@@ -98,69 +98,6 @@ static const uint8_t *scale_pair(const oct_quantized_matrix *q, int64_t row, int
     return q->scales + at * 2;
 }
 
-static float power_of_two(int exponent) /* -149 .. 127 */
-{
-    return exponent >= -126 ? oct_f32_from_bits((uint32_t)(exponent + 127) << 23)
-                            : oct_f32_from_bits(1u << (exponent + 149));
-}
-
-/* What a group's rows need to become mantissas. */
-typedef struct group_units {
-    int16_t shift[2][OCT_GEMM_LANES]; /* m = x * 2^shift */
-    int exponent[OCT_GEMM_LANES];     /* of the unit */
-    bool used[OCT_GEMM_LANES];        /* the row has a non-zero element */
-} group_units;
-
-static int leading_zeros(uint32_t x) /* x > 0 */
-{
-    return __builtin_clz(x);
-}
-
-/* Section 3.1. exponents: of the two blocks of each row. */
-static void units_mxfp8(const oct_group_bounds *bounds, const int exponents[2][OCT_GEMM_LANES],
-                        group_units *units)
-{
-    for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
-        const uint32_t norm[2] = {bounds->norm[0][r], bounds->norm[1][r]};
-        units->used[r] = (norm[0] | norm[1]) != 0;
-        units->exponent[r] = 0;
-        units->shift[0][r] = units->shift[1][r] = 0;
-        if (!units->used[r])
-            continue;
-        int top = -128;
-        for (int j = 0; j < 2; j++)
-            if (norm[j] && exponents[j][r] > top)
-                top = exponents[j][r];
-        uint32_t sum = 0;
-        for (int j = 0; j < 2; j++) {
-            if (norm[j] == 0)
-                continue;
-            const int below = top - exponents[j][r];
-            const int right = 2 * below < 30 ? 2 * below : 30;
-            sum += (norm[j] + (1u << right) - 1) >> right;
-        }
-        const int room = (leading_zeros(16 * sum) - 1) >> 1;
-        const int up = room < 6 ? room : 6;
-        units->exponent[r] = top - up;
-        for (int j = 0; j < 2; j++)
-            units->shift[j][r] = (int16_t)(norm[j] ? up - (top - exponents[j][r]) : 0);
-    }
-}
-
-/* Section 3.2. */
-static void units_hif8(const oct_group_bounds *bounds, group_units *units)
-{
-    for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
-        units->used[r] = bounds->norm[0][r] != 0;
-        units->exponent[r] = 0;
-        if (units->used[r]) {
-            const int room = (leading_zeros(bounds->norm[0][r]) - 1) >> 1;
-            units->exponent[r] = bounds->top[r] - 6 - (room < 8 ? room : 8);
-        }
-        units->shift[0][r] = units->shift[1][r] = (int16_t)-units->exponent[r];
-    }
-}
-
 /* What packing one panel finds out. A cache line each, so that threads do not share one. */
 typedef struct panel_facts {
     _Alignas(64) int64_t remainders;
@@ -195,9 +132,9 @@ static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, in
     const int64_t row = panel * p->width + lane;
     const int64_t lanes = oct_min_i64(OCT_GEMM_LANES, p->width - lane);
     oct_group_bounds bounds;
-    group_units units;
+    oct_group_units units;
     if (q->format == OCT_FORMAT_MXFP8) {
-        int exponents[2][OCT_GEMM_LANES] = {{0}};
+        int32_t exponents[2][OCT_GEMM_LANES] = {{0}};
         job->kernels->bounds_mxfp8(table, pairs, stride, &bounds);
         const int64_t blocks = oct_ceil_div(q->k, MX_BLOCK);
         const int64_t rows = oct_min_i64(lanes, q->rows - row);
@@ -209,19 +146,17 @@ static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, in
                 exponents[j][r] = bytes[j] - 127;
             }
         }
-        units_mxfp8(&bounds, (const int(*)[OCT_GEMM_LANES])exponents, &units);
+        job->kernels->units_mxfp8(&bounds, (const int32_t(*)[OCT_GEMM_LANES])exponents, &units);
     } else {
         job->kernels->bounds_hif8(table, pairs, stride, &bounds);
-        units_hif8(&bounds, &units);
+        job->kernels->units_hif8(&bounds, &units);
     }
     facts->nonfinite |= bounds.nonfinite;
 
     float *unit = p->units + (panel * p->groups + group) * p->width + lane;
-    for (int64_t r = 0; r < lanes; r++) {
-        unit[r] = power_of_two(units.exponent[r]);
-        if (units.used[r])
-            note_exponent(facts, units.exponent[r]);
-    }
+    memcpy(unit, units.unit, (size_t)lanes * sizeof *unit);
+    note_exponent(facts, units.lowest);
+    note_exponent(facts, units.highest);
     int16_t *out =
         p->mantissas + ((panel * p->groups + group) * (OCT_GEMM_GROUP / 2) * p->width + lane) * 2;
     const uint64_t present =

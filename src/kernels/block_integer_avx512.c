@@ -174,6 +174,76 @@ static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64
     _mm512_storeu_si512(bounds->norm[1], _mm512_setzero_si512());
 }
 
+/* Units of the `used` rows: 2^exponent, and their range. */
+static void store_units(__m512i exponent, __mmask16 used, oct_group_units *units)
+{
+    const __m512i e = _mm512_maskz_mov_epi32(used, exponent);
+    const __m512i normal = _mm512_slli_epi32(_mm512_add_epi32(e, _mm512_set1_epi32(127)), 23);
+    const __m512i subnormal =
+        _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_add_epi32(e, _mm512_set1_epi32(149)));
+    const __mmask16 is_normal = _mm512_cmpge_epi32_mask(e, _mm512_set1_epi32(-126));
+    _mm512_storeu_si512(units->exponent, e);
+    _mm512_storeu_si512(units->unit, _mm512_mask_mov_epi32(subnormal, is_normal, normal));
+    units->lowest = _mm512_reduce_min_epi32(
+        _mm512_mask_mov_epi32(_mm512_set1_epi32(INT16_MAX), used, exponent));
+    units->highest = _mm512_reduce_max_epi32(
+        _mm512_mask_mov_epi32(_mm512_set1_epi32(INT16_MIN), used, exponent));
+}
+
+/* (leading zeros of x - 1) / 2, at most `most`. x < 2^24 is exact in FP32, and its exponent field e
+ * stands for 158 - e leading zeros; anything for 0. */
+static __m512i room_above(__m512i x, int most)
+{
+    const __m512i field = _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepi32_ps(x)), 23);
+    const __m512i room = _mm512_srai_epi32(_mm512_sub_epi32(_mm512_set1_epi32(157), field), 1);
+    return _mm512_min_epi32(room, _mm512_set1_epi32(most));
+}
+
+static void units_mxfp8(const oct_group_bounds *bounds, const int32_t exponents[2][OCT_GEMM_LANES],
+                        oct_group_units *units)
+{
+    __m512i norm[2], exponent[2], below[2];
+    __mmask16 filled[2];
+    __m512i top = _mm512_set1_epi32(-128), sum = _mm512_setzero_si512();
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        norm[j] = _mm512_loadu_si512(bounds->norm[j]);
+        exponent[j] = _mm512_loadu_si512(exponents[j]);
+        filled[j] = _mm512_test_epi32_mask(norm[j], norm[j]);
+        top = _mm512_mask_max_epi32(top, filled[j], top, exponent[j]);
+    }
+    const __m512i one = _mm512_set1_epi32(1);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        below[j] = _mm512_sub_epi32(top, exponent[j]);
+        const __m512i right =
+            _mm512_min_epi32(_mm512_slli_epi32(below[j], 1), _mm512_set1_epi32(30));
+        const __m512i round = _mm512_sub_epi32(_mm512_sllv_epi32(one, right), one);
+        const __m512i part = _mm512_srlv_epi32(_mm512_add_epi32(norm[j], round), right);
+        sum = _mm512_mask_add_epi32(sum, filled[j], sum, part);
+    }
+    const __m512i up = room_above(_mm512_slli_epi32(sum, 4), 6);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++) {
+        const __m512i shift = _mm512_maskz_sub_epi32(filled[j], up, below[j]);
+        _mm256_storeu_si256((void *)units->shift[j], _mm512_cvtepi32_epi16(shift));
+    }
+    store_units(_mm512_sub_epi32(top, up), filled[0] | filled[1], units);
+}
+
+static void units_hif8(const oct_group_bounds *bounds, oct_group_units *units)
+{
+    const __m512i norm = _mm512_loadu_si512(bounds->norm[0]);
+    const __mmask16 used = _mm512_test_epi32_mask(norm, norm);
+    const __m512i top = _mm512_sub_epi32(_mm512_loadu_si512(bounds->top), _mm512_set1_epi32(6));
+    const __m512i exponent = _mm512_sub_epi32(top, room_above(norm, 8));
+    const __m256i shift =
+        _mm512_cvtepi32_epi16(_mm512_maskz_sub_epi32(used, _mm512_setzero_si512(), exponent));
+    _mm256_storeu_si256((void *)units->shift[0], shift);
+    _mm256_storeu_si256((void *)units->shift[1], shift);
+    store_units(exponent, used, units);
+}
+
 static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                           const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
                           int64_t out_stride, uint16_t *remainders)
@@ -348,6 +418,8 @@ void oct_block_integer_kernels_avx512(oct_gemm_kernels *kernels)
     kernels->gather_pairs = gather_pairs;
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
+    kernels->units_mxfp8 = units_mxfp8;
+    kernels->units_hif8 = units_hif8;
     kernels->mantissas = mantissas;
     kernels->integer_tile = integer_tile;
     kernels->left_remainders = left_remainders;

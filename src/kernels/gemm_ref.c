@@ -108,6 +108,76 @@ static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64
     }
 }
 
+static float power_of_two(int exponent) /* -149 .. 127 */
+{
+    return exponent >= -126 ? oct_f32_from_bits((uint32_t)(exponent + 127) << 23)
+                            : oct_f32_from_bits(1u << (exponent + 149));
+}
+
+static int leading_zeros(uint32_t x) /* x > 0 */
+{
+    return __builtin_clz(x);
+}
+
+/* Gives row r the unit 2^exponent. */
+static void set_unit(oct_group_units *units, int64_t r, int exponent)
+{
+    units->exponent[r] = exponent;
+    units->unit[r] = power_of_two(exponent);
+    if (exponent < units->lowest)
+        units->lowest = exponent;
+    if (exponent > units->highest)
+        units->highest = exponent;
+}
+
+/* Units of 16 rows of zeros. */
+static void clear_units(oct_group_units *units)
+{
+    *units = (oct_group_units){.lowest = INT16_MAX, .highest = INT16_MIN};
+    for (int64_t r = 0; r < OCT_GEMM_LANES; r++)
+        units->unit[r] = 1.0f;
+}
+
+static void units_mxfp8(const oct_group_bounds *bounds, const int32_t exponents[2][OCT_GEMM_LANES],
+                        oct_group_units *units)
+{
+    clear_units(units);
+    for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
+        const uint32_t norm[2] = {bounds->norm[0][r], bounds->norm[1][r]};
+        if ((norm[0] | norm[1]) == 0)
+            continue;
+        int top = -128;
+        for (int j = 0; j < 2; j++)
+            if (norm[j] && exponents[j][r] > top)
+                top = exponents[j][r];
+        uint32_t sum = 0;
+        for (int j = 0; j < 2; j++) {
+            if (norm[j] == 0)
+                continue;
+            const int below = top - exponents[j][r];
+            const int right = 2 * below < 30 ? 2 * below : 30;
+            sum += (norm[j] + (1u << right) - 1) >> right;
+        }
+        const int room = (leading_zeros(16 * sum) - 1) >> 1;
+        const int up = room < 6 ? room : 6;
+        set_unit(units, r, top - up);
+        for (int j = 0; j < 2; j++)
+            units->shift[j][r] = (int16_t)(norm[j] ? up - (top - exponents[j][r]) : 0);
+    }
+}
+
+static void units_hif8(const oct_group_bounds *bounds, oct_group_units *units)
+{
+    clear_units(units);
+    for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
+        if (bounds->norm[0][r] == 0)
+            continue;
+        const int room = (leading_zeros(bounds->norm[0][r]) - 1) >> 1;
+        set_unit(units, r, bounds->top[r] - 6 - (room < 8 ? room : 8));
+        units->shift[0][r] = units->shift[1][r] = (int16_t)-units->exponent[r];
+    }
+}
+
 static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                           const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
                           int64_t out_stride, uint16_t *remainders)
@@ -241,6 +311,8 @@ void oct_gemm_kernels_ref(oct_gemm_kernels *kernels)
     kernels->gather_pairs = gather_pairs;
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
+    kernels->units_mxfp8 = units_mxfp8;
+    kernels->units_hif8 = units_hif8;
     kernels->mantissas = mantissas;
     kernels->integer_tile = integer_tile;
     kernels->left_remainders = left_remainders;

@@ -39,6 +39,15 @@ typedef struct oct_group_bounds {
     bool nonfinite;                   /* a NaN or Inf code is there */
 } oct_group_bounds;
 
+/* What the elements of 16 rows need to become mantissas of their units. */
+typedef struct oct_group_units {
+    int16_t shift[2][OCT_GEMM_LANES]; /* per block: m = x * 2^shift */
+    int32_t exponent[OCT_GEMM_LANES]; /* of the unit; 0 for a row of zeros */
+    float unit[OCT_GEMM_LANES];       /* 2^exponent, -149 .. 127 */
+    int32_t lowest, highest; /* exponent over the rows that are not zero; INT16_MAX, INT16_MIN if
+                                all are */
+} oct_group_units;
+
 /* An element that is no multiple of its unit. */
 typedef struct oct_remainder {
     float value;  /* exact, MX scale included */
@@ -79,12 +88,16 @@ struct oct_gemm_kernels {
                          oct_group_bounds *bounds);
     void (*bounds_hif8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                         oct_group_bounds *bounds);
+    /* Units from bounds, block-integer.md 3.1 and 3.2. exponents: of the scales of both blocks. */
+    void (*units_mxfp8)(const oct_group_bounds *bounds, const int32_t exponents[2][OCT_GEMM_LANES],
+                        oct_group_units *units);
+    void (*units_hif8)(const oct_group_bounds *bounds, oct_group_units *units);
     /* m = x * 2^shift[block][row] where integral, else 0 and a remainder. out: pair lines
      * `out_stride` int16 apart, only the first `lanes` rows are written. Returns the k that have
      * remainders, bit k; remainders[k*2] is written for them alone: bit `row` is such a row. */
     uint64_t (*mantissas)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                      int64_t out_stride, uint16_t *remainders);
+                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                          int64_t out_stride, uint16_t *remainders);
 
     /* For every group g: c = fma(float(dot of a and b), a_unit * b_unit, c), dots in int32.
      * a [groups*32][MR][2], b [groups*32][NR][2], units [groups][MR] and [groups][NR]. */

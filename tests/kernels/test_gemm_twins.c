@@ -326,6 +326,59 @@ static void bounds__all_pairs_of_codes__same_as_ref(void **state)
     }
 }
 
+static void check_units(const oct_gemm_kernels *fast, const oct_group_bounds *bounds,
+                        const int32_t exponents[2][LANES])
+{
+    oct_group_units wanted, found;
+    memset(&wanted, 0x5a, sizeof wanted);
+    memset(&found, 0xa5, sizeof found);
+    if (exponents) {
+        ref()->units_mxfp8(bounds, exponents, &wanted);
+        fast->units_mxfp8(bounds, exponents, &found);
+    } else {
+        ref()->units_hif8(bounds, &wanted);
+        fast->units_hif8(bounds, &found);
+    }
+    assert_memory_equal(found.shift, wanted.shift, sizeof wanted.shift);
+    assert_memory_equal(found.exponent, wanted.exponent, sizeof wanted.exponent);
+    assert_memory_equal(found.unit, wanted.unit, sizeof wanted.unit);
+    assert_int_equal(found.lowest, wanted.lowest);
+    assert_int_equal(found.highest, wanted.highest);
+}
+
+/* A sum of up to `terms` squares of numbers below 128, of any size; often 0. */
+static uint32_t random_norm(int64_t terms)
+{
+    const uint32_t largest = (uint32_t)(terms * 120 * 120);
+    const uint32_t norm = (uint32_t)random_bits() % (largest + 1) >> random_below(21);
+    return random_below(4) ? norm : 0;
+}
+
+static void units__any_bounds__same_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        oct_group_bounds bounds = {0};
+        int32_t exponents[2][LANES];
+        const int64_t spread = random_below(2) ? 256 : 20;
+        for (int64_t r = 0; r < LANES; r++) {
+            for (int block = 0; block < 2; block++) {
+                bounds.norm[block][r] = round % 50 ? random_norm(32) : 0;
+                exponents[block][r] = (int32_t)random_below(spread) - 127;
+            }
+            bounds.top[r] = (int32_t)random_below(38) - 22;
+        }
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++)
+            check_units(&tables[isa].gemm, &bounds, (const int32_t(*)[LANES])exponents);
+        for (int64_t r = 0; r < LANES; r++) {
+            bounds.norm[0][r] = round % 50 ? random_norm(64) : 0;
+            bounds.norm[1][r] = 0;
+        }
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++)
+            check_units(&tables[isa].gemm, &bounds, NULL);
+    }
+}
+
 /* Shifts that a unit can ask for: no mantissa beyond 15 * 2^11. */
 static int16_t random_shift(oct_format format, const group *g, int64_t row, int64_t block)
 {
@@ -670,7 +723,9 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
                                     .codes = is_codes ? &codes : NULL};
     const oct_gemm_out out = {.data = timed.b, .ld = NR, .dtype = loop->dtype};
     const oct_gemm_finish finish = {&out, true, 0.5f, 0.25f};
-    oct_group_bounds bounds;
+    oct_group_bounds bounds = {0};
+    oct_group_units units;
+    static const int32_t exponents[2][LANES];
     switch (loop->slot) {
     case offsetof(oct_kernels, gemm.fma_pack):
         gemm->fma_pack(&numbers, table, 0, NR, 0, TIMED_K, timed.b);
@@ -686,6 +741,12 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
         break;
     case offsetof(oct_kernels, gemm.bounds_hif8):
         gemm->bounds_hif8(table, timed.pairs, 2 * NR, &bounds);
+        break;
+    case offsetof(oct_kernels, gemm.units_mxfp8):
+        gemm->units_mxfp8(&bounds, exponents, &units);
+        break;
+    case offsetof(oct_kernels, gemm.units_hif8):
+        gemm->units_hif8(&bounds, &units);
         break;
     case offsetof(oct_kernels, gemm.mantissas):
         (void)gemm->mantissas(table, timed.pairs, 2 * NR, (const int16_t(*)[LANES])timed.shift,
@@ -720,6 +781,8 @@ static const timed_loop timed_loops[] = {
     TIMED(gemm.gather_pairs, OCT_DTYPE_E4M3, true, NR *GROUP, "element"),
     TIMED(gemm.bounds_mxfp8, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
     TIMED(gemm.bounds_hif8, OCT_DTYPE_HIF8, false, LANES *GROUP, "element"),
+    TIMED(gemm.units_mxfp8, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
+    TIMED(gemm.units_hif8, OCT_DTYPE_HIF8, false, LANES *GROUP, "element"),
     TIMED(gemm.mantissas, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
     TIMED(gemm.integer_tile, OCT_DTYPE_E4M3, false, MR *NR *TIMED_K, "FMA"),
     TIMED(gemm.left_remainders, OCT_DTYPE_E4M3, false, NR *TIMED_K, "FMA"),
@@ -752,6 +815,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gather_pairs__any_place__same_pairs_as_ref),
         cmocka_unit_test(bounds__any_codes__same_as_ref),
         cmocka_unit_test(bounds__all_pairs_of_codes__same_as_ref),
+        cmocka_unit_test(units__any_bounds__same_as_ref),
         cmocka_unit_test(mantissas__any_codes_and_shifts__same_as_ref),
         cmocka_unit_test(mantissas__every_code_and_shift__same_as_ref),
         cmocka_unit_test(fma_tile__any_length__same_sums_as_ref),
