@@ -2,6 +2,7 @@
  * Section numbers in comments are those of the specification. */
 #include "kernels/gemm_blocks.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -111,14 +112,16 @@ typedef struct pack_job {
     uint64_t *present; /* [panels][groups][2]: k of a half with remainders */
     uint16_t *masks;   /* [panels][groups][64][2]: rows of a half that have one at such a k */
     panel_facts *facts;
+    int64_t capacity;      /* more remainders than this: the route is known, the rest is skipped */
+    _Atomic int64_t found; /* remainders so far */
 } pack_job;
 
-static void note_exponent(panel_facts *facts, int exponent)
+static void note_exponents(panel_facts *facts, int lowest, int highest)
 {
-    if (exponent < facts->min_exponent)
-        facts->min_exponent = exponent;
-    if (exponent > facts->max_exponent)
-        facts->max_exponent = exponent;
+    if (lowest < facts->min_exponent)
+        facts->min_exponent = lowest;
+    if (highest > facts->max_exponent)
+        facts->max_exponent = highest;
 }
 
 /* Packs 16 rows (or the 14 of a left panel) of one group; returns the k that have remainders. */
@@ -155,8 +158,7 @@ static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, in
 
     float *unit = p->units + (panel * p->groups + group) * p->width + lane;
     memcpy(unit, units.unit, (size_t)lanes * sizeof *unit);
-    note_exponent(facts, units.lowest);
-    note_exponent(facts, units.highest);
+    note_exponents(facts, units.lowest, units.highest);
     int16_t *out =
         p->mantissas + ((panel * p->groups + group) * (OCT_GEMM_GROUP / 2) * p->width + lane) * 2;
     const uint64_t present =
@@ -169,8 +171,9 @@ static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, in
             const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
             facts->remainders++;
             /* element = q * 2^exponent, and m = x * 2^shift in units of 2^unit */
-            note_exponent(facts, table->exponent[code & 0x7f] + units.shift[k / MX_BLOCK][r] +
-                                     units.exponent[r]);
+            const int exponent =
+                table->exponent[code & 0x7f] + units.shift[k / MX_BLOCK][r] + units.exponent[r];
+            note_exponents(facts, exponent, exponent);
         }
     }
     return present;
@@ -179,10 +182,14 @@ static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, in
 static void pack_panel(void *arg, int64_t panel, int thread)
 {
     (void)thread;
-    const pack_job *job = arg;
+    pack_job *job = arg;
     const oct_panels *p = job->panels;
-    const int64_t lanes = p->side == OCT_SIDE_LEFT ? OCT_GEMM_LANES : OCT_GEMM_NR;
     panel_facts facts = {.min_exponent = INT16_MAX, .max_exponent = INT16_MIN};
+    if (atomic_load_explicit(&job->found, memory_order_relaxed) > job->capacity) {
+        job->facts[panel] = facts;
+        return;
+    }
+    const int64_t lanes = p->side == OCT_SIDE_LEFT ? OCT_GEMM_LANES : OCT_GEMM_NR;
     int64_t *count = p->first + panel * p->chunks; /* made offsets by index_remainders */
     memset(count, 0, (size_t)p->chunks * sizeof *count);
     for (int64_t g = 0; g < p->groups; g++) {
@@ -199,6 +206,7 @@ static void pack_panel(void *arg, int64_t panel, int thread)
         count[g / GROUPS_PER_CHUNK] += facts.remainders - before;
     }
     job->facts[panel] = facts;
+    atomic_fetch_add_explicit(&job->found, facts.remainders, memory_order_relaxed);
 }
 
 static float element_value(const oct_panels *p, const oct_code_table *table, int64_t row, int64_t k)
@@ -260,7 +268,9 @@ static void index_remainders(oct_panels *p)
 
 static oct_status pack_into(const oct_exec *exec, oct_panels *p, oct_arena *arena, oct_err *err)
 {
-    pack_job job = {.kernels = &exec->kernels->gemm, .panels = p};
+    pack_job job = {.kernels = &exec->kernels->gemm,
+                    .panels = p,
+                    .capacity = list_capacity(p->source.rows, p->source.k, p->side)};
     void *memory = NULL;
     OCT_TRY(oct_arena_array(exec->scratch, p->panels * p->groups * MASKS_PER_GROUP,
                             sizeof *job.masks, &memory, err));
@@ -282,8 +292,7 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, oct_arena *aren
         p->max_exponent = job.facts[i].max_exponent > p->max_exponent ? job.facts[i].max_exponent
                                                                       : p->max_exponent;
     }
-    if (p->remainders == 0 || p->nonfinite ||
-        p->remainders > list_capacity(p->source.rows, p->source.k, p->side))
+    if (p->remainders == 0 || p->nonfinite || p->remainders > job.capacity)
         return OCT_OK;
 
     index_remainders(p);

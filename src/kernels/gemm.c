@@ -5,6 +5,7 @@
 
 #include "base/size.h"
 #include "base/threads.h"
+#include "numeric/bf16.h"
 #include "numeric/e4m3.h"
 #include "numeric/hif8.h"
 
@@ -34,6 +35,9 @@ static void fill_table(oct_code_table *table, float (*decode)(uint8_t code))
         table->value[code] = x;
         if (code >= 128)
             continue;
+        const uint16_t word = oct_bf16_from_f32(x);
+        table->bf16[0][code] = (uint8_t)word;
+        table->bf16[1][code] = (uint8_t)(word >> 8);
         table->mantissa[code] = 0;
         table->exponent[code] = 0;
         table->bound[code] = 0;

@@ -13,15 +13,29 @@ static __m512 widen_bf16(__m256i x)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-/* Without optimisation gcc's gather is a macro that converts the mask to a signed type. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion"
+/* One byte of the BF16 value of 16 codes; sign bits of the codes do not count. */
+static __m512i value_byte(const uint8_t bytes[128], __m512i codes)
+{
+    const __m512i low = _mm512_loadu_si512(bytes), high = _mm512_loadu_si512(bytes + 64);
+    return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(_mm512_permutex2var_epi8(low, codes, high)));
+}
+
+/* Values of 16 codes; 0 outside the mask. 80 (the NaN of HiF8) and ff (a NaN of E4M3) need not be
+ * 00 and 7f with a sign. */
 static __m512 decode(const oct_code_table *table, __mmask16 lanes, const uint8_t *codes)
 {
-    const __m512i index = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, codes));
-    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, index, table->value, 4);
+    const __m128i bytes = _mm_maskz_loadu_epi8(lanes, codes);
+    const __m512i wide = _mm512_castsi128_si512(bytes);
+    const __m512i value = _mm512_or_si512(_mm512_slli_epi32(value_byte(table->bf16[1], wide), 24),
+                                          _mm512_slli_epi32(value_byte(table->bf16[0], wide), 16));
+    const __m512i sign = _mm512_slli_epi32(
+        _mm512_cvtepu8_epi32(_mm_and_si128(bytes, _mm_set1_epi8((char)0x80))), 24);
+    const __m512 x = _mm512_castsi512_ps(_mm512_or_si512(value, sign));
+    const __mmask16 least = _mm_cmpeq_epi8_mask(bytes, _mm_set1_epi8((char)0x80));
+    const __mmask16 last = _mm_cmpeq_epi8_mask(bytes, _mm_set1_epi8((char)0xff));
+    return _mm512_mask_mov_ps(_mm512_mask_mov_ps(x, least, _mm512_set1_ps(table->value[0x80])),
+                              last, _mm512_set1_ps(table->value[0xff]));
 }
-#pragma GCC diagnostic pop
 
 /* 16 neighbours of an operand whose first is element `at`. */
 static __m512 load_dense(const oct_fma_source *s, __mmask16 lanes, int64_t at)

@@ -17,8 +17,9 @@ enum {
 typedef struct oct_code_table {
     uint8_t mantissa[128];
     int8_t exponent[128];
-    uint8_t bound[128]; /* MXFP8 only: ceil(|x| / 4) */
-    float value[256];   /* by whole code */
+    uint8_t bound[128];   /* MXFP8 only: ceil(|x| / 4) */
+    float value[256];     /* by whole code */
+    uint8_t bf16[2][128]; /* low and high byte of the value as BF16, which holds it exactly */
 } oct_code_table;
 
 /* An operand as the FP32-FMA product reads it. F32 or BF16: element (r, i) is data[r*ld + i] if
