@@ -590,6 +590,43 @@ static void block_integer_gemm__remainders_at_the_limits__choose_the_route(void 
     execs_close(execs);
 }
 
+/* Rows of 64 with up to 40 remainders each, as many rows as `count` takes, and 448s. */
+static void fill_first_rows(operand *x, int64_t count)
+{
+    enum { PER_ROW = 40 };
+    for (int64_t r = 0; r < x->q.rows; r++)
+        for (int64_t l = 0; l < x->q.k; l++) {
+            *scale_at(x, r, l / 32) = 127;
+            *code_at(x, r, l * 13 % x->q.k) = l < PER_ROW && r * PER_ROW + l < count ? 0x01 : 0x7e;
+        }
+}
+
+/* Several panels on either side, all remainders in the first of one of them. */
+static bool route_of_panels(fixture_exec *execs[EXECS], int64_t left, int64_t right)
+{
+    operand a = operand_new(OCT_FORMAT_MXFP8, 42, 64), b = operand_new(OCT_FORMAT_MXFP8, 96, 64);
+    fill_first_rows(&a, left);
+    fill_first_rows(&b, right);
+    routes[0] = routes[1] = 0;
+    check_product(execs, &a, &b);
+    operand_free(&a);
+    operand_free(&b);
+    return routes[1] != 0;
+}
+
+/* A panel that holds more than its share must not end the packing before the limit of the whole. */
+static void block_integer_gemm__remainders_in_the_first_panel__all_are_packed(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    assert_false(route_of_panels(execs, 42 * 64 / 19, 0));
+    assert_true(route_of_panels(execs, 42 * 64 / 19 + 1, 0));
+    assert_false(route_of_panels(execs, 0, 96 * 64 / 48));
+    assert_true(route_of_panels(execs, 0, 96 * 64 / 48 + 1));
+    execs_close(execs);
+}
+
 /* The bound of a magnitude in the norm; HiF8 beside elements of [1, 2). 0 if it may not be used. */
 static int64_t norm_term(oct_format format, uint8_t code)
 {
@@ -723,6 +760,7 @@ int main(void)
         cmocka_unit_test(block_integer_gemm__full_groups__never_overflow),
         cmocka_unit_test(block_integer_gemm__exponents_at_the_limits__choose_the_route),
         cmocka_unit_test(block_integer_gemm__remainders_at_the_limits__choose_the_route),
+        cmocka_unit_test(block_integer_gemm__remainders_in_the_first_panel__all_are_packed),
         cmocka_unit_test(block_integer_gemm__norms_at_the_steps__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__zero_k_or_zero_operands__gives_zero),
         cmocka_unit_test(block_integer_gemm__misuse__is_refused),
