@@ -210,21 +210,21 @@ static void trace__eight_bits__proves_one_gradient_and_one_quantization(void **s
     }
 }
 
-/* More tokens than the head takes at once: 300 = 256 + 44. */
+/* More tokens than the head takes at once: 1100 = 1024 + 76. */
 static void trace__head_in_chunks__continues_one_chain(void **state)
 {
     (void)state;
     record *r = record_create();
     train(&files, "chunks", 0, NULL,
           WORDS("trace=true", "training.train_iters=1", "lr_scheduler.warmup_steps=0",
-                "training.seq_length=150", "training.micro_batch_size=2",
+                "training.seq_length=550", "training.micro_batch_size=2",
                 "training.global_batch_size=2"),
           r);
     assert_trained(r);
     free(r);
     json_t *events = read_events("chunks");
     static const char *const stores[] = {"store", "continue"};
-    static const int64_t tokens[] = {256, 44};
+    static const int64_t tokens[] = {1024, 76};
     int seen = 0;
     for (size_t i = 0; i < json_array_size(events); i++) {
         const json_t *event = json_array_get(events, i);

@@ -5,7 +5,7 @@
 #include "kernels/gemm.h"
 #include "model/deepseek_v3/deepseek_v3.h"
 
-enum { HEAD_CHUNK = 256, FLOAT = sizeof(float) };
+enum { FLOAT = sizeof(float) };
 
 typedef struct sizer {
     const oct_hf_config *hf;
@@ -299,7 +299,7 @@ static int64_t head_bytes(const sizer *s)
     if (s->pass->low_precision_head)
         return replaced_head_bytes(s);
     const int64_t hidden = s->hf->hidden_size, vocab = s->hf->vocab_size;
-    const int64_t chunk = oct_min_i64(s->tokens, HEAD_CHUNK);
+    const int64_t chunk = oct_min_i64(s->tokens, OCT_DSV3_HEAD_CHUNK);
     const int64_t logits = oct_gemm_packed_bytes(chunk, hidden, OCT_SIDE_LEFT) +
                            oct_gemm_packed_bytes(vocab, hidden, OCT_SIDE_RIGHT);
     const int64_t to_x = oct_gemm_packed_bytes(chunk, vocab, OCT_SIDE_LEFT) +

@@ -23,6 +23,9 @@
 
 typedef struct oct_dsv3 oct_dsv3;
 
+/* Tokens that a head in high precision takes at once: its weight is packed for every chunk. */
+enum { OCT_DSV3_HEAD_CHUNK = 1024 };
+
 /* transformers.models.deepseek_v3.modeling_deepseek_v3.DeepseekV3Experts; params[0] = gate_up_proj,
  * params[1] = down_proj. Replacements derive their FQN, parameters and sizes from the module. */
 extern const oct_module_type oct_dsv3_experts_type;

@@ -6,7 +6,7 @@
 #include "model/deepseek_v3/pass.h"
 #include "numeric/bf16.h"
 
-enum { CHUNK_TOKENS = 256, STORE_ITEM = 1 << 15 };
+enum { STORE_ITEM = 1 << 15 };
 
 static oct_tensor rows_of(const oct_tensor *tensor, int64_t first, int64_t count)
 {
@@ -94,7 +94,7 @@ static oct_status chunked_head(const dsv3_pass *pass, const oct_tensor *h, const
                                oct_err *err)
 {
     const oct_run *run = pass->run;
-    const int64_t tokens = oct_tensor_rows(h), chunk = oct_min_i64(tokens, CHUNK_TOKENS);
+    const int64_t tokens = oct_tensor_rows(h), chunk = oct_min_i64(tokens, OCT_DSV3_HEAD_CHUNK);
     const oct_param *weight = (*pass->model->head)->params[0];
     oct_run plain = *run; /* this function is the backward pass: nothing to keep */
     plain.training = false;
