@@ -85,7 +85,6 @@ static oct_status run_child(const char *const *words, char **output, oct_err *er
     (void)fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
-        (void)setenv("OMP_WAIT_POLICY", "passive", 0); /* as every command of octet is run */
         (void)dup2(ends[1], STDOUT_FILENO);
         (void)close(ends[0]);
         (void)close(ends[1]);
