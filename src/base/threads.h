@@ -10,4 +10,8 @@
 typedef void (*oct_parallel_fn)(void *arg, int64_t item, int thread);
 void oct_parallel_for(int threads, int64_t items, oct_parallel_fn fn, void *arg);
 
+/* The same with equal runs of neighbouring items for each thread: loops over memory whose items cost
+ * alike keep to the cache lines that their thread has. */
+void oct_parallel_runs(int threads, int64_t items, oct_parallel_fn fn, void *arg);
+
 #endif

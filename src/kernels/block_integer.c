@@ -280,7 +280,7 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, oct_arena *aren
     job.present = memory;
     OCT_TRY(oct_arena_array(exec->scratch, p->panels, sizeof *job.facts, &memory, err));
     job.facts = memory;
-    oct_parallel_for(exec->threads, p->panels, pack_panel, &job);
+    oct_parallel_runs(exec->threads, p->panels, pack_panel, &job);
 
     p->min_exponent = INT16_MAX;
     p->max_exponent = INT16_MIN;
@@ -304,7 +304,7 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, oct_arena *aren
     OCT_TRY(oct_arena_array(arena, p->panels * p->groups * OCT_GEMM_GROUP, sizeof *p->start,
                             &memory, err));
     p->start = memory;
-    oct_parallel_for(exec->threads, p->panels, list_panel, &job);
+    oct_parallel_runs(exec->threads, p->panels, list_panel, &job);
     return OCT_OK;
 }
 

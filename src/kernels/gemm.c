@@ -126,7 +126,7 @@ static void pack_panels(const oct_exec *exec, packed *p, int64_t first, int64_t 
         return; /* still there from the round before */
     p->first_panel = first;
     p->panels = oct_min_i64(p->capacity, total - first);
-    oct_parallel_for(exec->threads, p->panels, pack_panel, p);
+    oct_parallel_runs(exec->threads, p->panels, pack_panel, p);
 }
 
 /* How many of `total` panels are packed at a time. */
