@@ -23,9 +23,10 @@ static void visit(void *arg, int64_t item, int thread)
         atomic_fetch_add(&log->wrong_thread, 1);
 }
 
-static void parallel_for__any_threads_and_items__each_item_once(void **state)
+typedef void loop_fn(int threads, int64_t items, oct_parallel_fn fn, void *arg);
+
+static void check_each_item_once(loop_fn *loop)
 {
-    (void)state;
     static visits log;
     const int64_t counts[] = {0, 1, 2, 3, 7, 1000};
     for (int threads = 1; threads <= 5; threads++) {
@@ -33,12 +34,35 @@ static void parallel_for__any_threads_and_items__each_item_once(void **state)
             for (int i = 0; i < 1000; i++)
                 atomic_store(&log.items[i], 0);
             log.threads = threads;
-            oct_parallel_for(threads, counts[c], visit, &log);
+            loop(threads, counts[c], visit, &log);
             for (int i = 0; i < 1000; i++)
                 assert_int_equal(atomic_load(&log.items[i]), i < counts[c] ? 1 : 0);
         }
     }
     assert_int_equal(atomic_load(&log.wrong_thread), 0);
+}
+
+static void parallel_loops__any_threads_and_items__each_item_once(void **state)
+{
+    (void)state;
+    check_each_item_once(oct_parallel_for);
+    check_each_item_once(oct_parallel_runs);
+}
+
+static void note_thread(void *arg, int64_t item, int thread)
+{
+    int *threads = arg;
+    threads[item] = thread;
+}
+
+static void parallel_runs__items__neighbours_on_one_thread(void **state)
+{
+    (void)state;
+    enum { ITEMS = 100, THREADS = 4 };
+    int threads[ITEMS];
+    oct_parallel_runs(THREADS, ITEMS, note_thread, threads);
+    for (int i = 0; i < ITEMS; i++)
+        assert_int_equal(threads[i], i / (ITEMS / THREADS));
 }
 
 static void nest(void *arg, int64_t item, int thread)
@@ -62,7 +86,8 @@ static void parallel_for__inside_another__still_each_item(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parallel_for__any_threads_and_items__each_item_once),
+        cmocka_unit_test(parallel_loops__any_threads_and_items__each_item_once),
+        cmocka_unit_test(parallel_runs__items__neighbours_on_one_thread),
         cmocka_unit_test(parallel_for__inside_another__still_each_item),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
