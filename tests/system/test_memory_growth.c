@@ -11,7 +11,8 @@
 #include "trainer/build.h"
 #include "trainer/plan_report.h"
 
-enum { FIRST = 256, LENGTHS = 3, LARGE = 16000, SMALL = 257 };
+/* From what the head takes at once on. */
+enum { FIRST = OCT_DSV3_HEAD_CHUNK, LENGTHS = 3, LARGE = 16000, SMALL = 257 };
 
 typedef struct memory {
     double planned, held, kept, scratch;
@@ -30,7 +31,7 @@ static memory measure(int format, const char *dtype, const char *recompute, int 
     load_config(&files, format,
                 WORDS(dtype, recompute, word("training.seq_length=%lld", (long long)tokens),
                       "training.micro_batch_size=1", "training.global_batch_size=1",
-                      "model.config_overrides.max_position_embeddings=1024",
+                      "model.config_overrides.max_position_embeddings=4096",
                       word("model.config_overrides.vocab_size=%d", vocab)),
                 &arena, &config);
     oct_build_init(&build, &config, NULL);
