@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/profile.h"
+#include "base/rng.h"
 #include "base/threads.h"
 
 enum {
@@ -13,21 +14,37 @@ enum {
 };
 static const double tile_work = 2.0 * OCT_GEMM_MR * OCT_GEMM_NR * TILE_K * TILES;
 
+/* Operands of one tile: numbers, not zeros, which a processor may clock higher. */
+typedef struct oct_bench_tile {
+    _Alignas(64) float a[TILE_K * OCT_GEMM_MR];
+    _Alignas(64) float b[TILE_K * OCT_GEMM_NR];
+    _Alignas(64) int16_t a16[TILE_K * OCT_GEMM_MR];
+    _Alignas(64) int16_t b16[TILE_K * OCT_GEMM_NR];
+} oct_bench_tile;
+
+static void fill(float *x, int16_t *mantissas, int64_t count, const char *name)
+{
+    const oct_rng stream = oct_rng_stream(0, name);
+    for (int64_t i = 0; i < count; i++) {
+        mantissas[i] = (int16_t)((int)oct_rng_below(stream, (uint64_t)i, 8001) - 4000);
+        x[i] = (float)mantissas[i] * 0x1p-12f;
+    }
+}
+
 static void run_tiles(void *arg, int64_t item, int thread)
 {
     (void)item;
     (void)thread;
     const oct_bench_limit *limit = arg;
+    const oct_bench_tile *tile = limit->tile;
     const oct_gemm_kernels *kernels = &limit->bench->kernels.gemm;
     _Alignas(64) float c[OCT_GEMM_MR * OCT_GEMM_NR] = {0};
-    /* Zero operands: as fast as any, and sums that stay in range. */
-    _Alignas(64) float a[TILE_K * OCT_GEMM_MR] = {0}, b[TILE_K * OCT_GEMM_NR] = {0};
-    _Alignas(64) int16_t a16[TILE_K * OCT_GEMM_MR] = {0}, b16[TILE_K * OCT_GEMM_NR] = {0};
     for (int t = 0; t < TILES; t++) {
         if (limit->kind == OCT_BENCH_LIMIT_INTEGER)
-            kernels->integer_tile(TILE_K / OCT_GEMM_GROUP, a16, b16, a, b, c);
+            kernels->integer_tile(TILE_K / OCT_GEMM_GROUP, tile->a16, tile->b16, tile->a, tile->b,
+                                  c);
         else
-            kernels->fma_tile(TILE_K, a, b, c);
+            kernels->fma_tile(TILE_K, tile->a, tile->b, c);
     }
 }
 
@@ -54,12 +71,19 @@ static oct_status run_limit(void *arg, oct_err *err)
 oct_status oct_bench_limits_open(oct_bench *bench, oct_bench_limit limits[OCT_BENCH_LIMIT_COUNT],
                                  oct_err *err)
 {
-    void *from = NULL, *to = NULL;
+    void *from = NULL, *to = NULL, *memory = NULL;
+    OCT_TRY(oct_arena_alloc(&bench->memory, sizeof(oct_bench_tile), &memory, err));
+    oct_bench_tile *tile = memory;
+    fill(tile->a, tile->a16, TILE_K * OCT_GEMM_MR, "left");
+    fill(tile->b, tile->b16, TILE_K * OCT_GEMM_NR, "right");
     OCT_TRY(oct_arena_zalloc(&bench->memory, COPY_BYTES, &from, err));
     OCT_TRY(oct_arena_zalloc(&bench->memory, COPY_BYTES, &to, err));
     for (int kind = 0; kind < OCT_BENCH_LIMIT_COUNT; kind++)
-        limits[kind] = (oct_bench_limit){
-            .bench = bench, .kind = (oct_bench_limit_kind)kind, .from = from, .to = to};
+        limits[kind] = (oct_bench_limit){.bench = bench,
+                                         .kind = (oct_bench_limit_kind)kind,
+                                         .tile = tile,
+                                         .from = from,
+                                         .to = to};
     return OCT_OK;
 }
 

@@ -14,7 +14,8 @@ typedef enum oct_bench_limit_kind {
 typedef struct oct_bench_limit {
     oct_bench *bench;
     oct_bench_limit_kind kind;
-    unsigned char *from, *to; /* COPY */
+    const struct oct_bench_tile *tile; /* FMA, INTEGER: operands */
+    unsigned char *from, *to;          /* COPY */
 } oct_bench_limit;
 
 /* All three on every thread of the bench, with memory from bench->memory. */

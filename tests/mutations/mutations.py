@@ -117,6 +117,15 @@ FAULTS = [
     # --- model ---
     Fault("balance-bias-reversed", "src/model/deepseek_v3/balance.c",
           "if (under > 0)", "if (under < 0)", "test_deepseek_v3|test_golden_trajectory|test_update"),
+    Fault("step-time-without-communication", "src/trainer/step_time.c",
+          "time.pack + time.optimizer + communication;", "time.pack + time.optimizer;",
+          "test_machine"),
+    Fault("softmax-backward-stops-short", "src/kernels/attention_avx512.c",
+          "lse_n + n), delta = _mm512_load_ps(delta_n + n);\n"
+          "        const int64_t end = diagonal ? oct_min_i64(keys, n + LANES) : keys;",
+          "lse_n + n), delta = _mm512_load_ps(delta_n + n);\n"
+          "        const int64_t end = diagonal ? oct_min_i64(keys, n) : keys;",
+          "test_attention"),
     Fault("init-ignores-position", "src/model/deepseek_v3/init.c",
           "(first + i) / WORDS, skip = (first + i) % WORDS;", "i / WORDS, skip = i % WORDS;",
           "test_deepseek_v3"),

@@ -13,6 +13,7 @@
 
 #include "config/config.h"
 #include "trainer/step_time.h"
+#include "unit/small_config.h"
 #include "unit/temp_dir.h"
 
 /* Every rate is another number. */
@@ -30,16 +31,6 @@ static const char machine[] = "cpu: one of the test\n"
                               "local: {gbytes: 3, microseconds: 7}\n"
                               "remote: {gbytes: 0.75, microseconds: 11}\n";
 
-static const char small[] =
-    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 256, \"hidden_size\": 64, "
-    "\"intermediate_size\": 128, \"moe_intermediate_size\": 64, \"num_hidden_layers\": 2, "
-    "\"first_k_dense_replace\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
-    "\"n_routed_experts\": 4, \"n_shared_experts\": 1, \"q_lora_rank\": null, "
-    "\"kv_lora_rank\": 64, \"qk_nope_head_dim\": 32, \"qk_rope_head_dim\": 32, "
-    "\"v_head_dim\": 32, \"num_experts_per_tok\": 2, \"n_group\": 1, \"topk_group\": 1, "
-    "\"norm_topk_prob\": true, \"routed_scaling_factor\": 1.0, \"max_position_embeddings\": 256, "
-    "\"rope_interleave\": true, \"attention_bias\": false}";
-
 static temp_dir files;
 
 static int make_files(void **state)
@@ -49,7 +40,7 @@ static int make_files(void **state)
     char yaml[1024];
     temp_dir_write(&files, "machine.yaml", machine);
     temp_dir_make(&files, "small");
-    temp_dir_write(&files, "small/config.json", small);
+    temp_dir_write(&files, "small/config.json", small_config);
     (void)snprintf(yaml, sizeof yaml,
                    "base: %s/configs/base.yaml\n"
                    "model:\n  config_name_or_path: %s/small\n"
@@ -305,8 +296,11 @@ static void step_time__two_ranks__bytes_and_messages_over_links(void **state)
                 1e-9 * gathered / 3 + 1e-9 * gathered / 0.75 + 1e-6 * 3 * 6 * (7 + 11));
     assert_near(t.time.reduce_scatter,
                 1e-9 * reduced / 3 + 1e-9 * reduced / 0.75 + 1e-6 * folds * (7 + 11));
-    assert_near(t.time.communication_share,
-                (t.time.all_gather + t.time.reduce_scatter) / t.time.total);
+    const double communication = t.time.all_gather + t.time.reduce_scatter;
+    assert_near(t.time.total, t.time.products + t.time.experts + t.time.head + t.time.attention +
+                                  t.time.elementwise + t.time.pack + t.time.optimizer +
+                                  communication);
+    assert_near(t.time.communication_share, communication / t.time.total);
     assert_near(t.time.tokens_per_second, SEQ * SAMPLES / t.time.total);
     t = time_of(2, words, 1, two_to_a_node);
     assert_near(t.time.all_gather, 1e-9 * gathered / 3 + 1e-6 * 3 * 6 * 7);

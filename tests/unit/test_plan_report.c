@@ -14,6 +14,7 @@
 
 #include "config/config.h"
 #include "trainer/plan_report.h"
+#include "unit/small_config.h"
 #include "unit/temp_dir.h"
 
 static const char frozen[] =
@@ -25,20 +26,6 @@ static const char frozen[] =
     "\"v_head_dim\": 128, \"num_experts_per_tok\": 6, \"n_group\": 1, \"topk_group\": 1, "
     "\"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"max_position_embeddings\": 4096, "
     "\"use_cache\": false, \"attention_bias\": false}";
-
-/* Parameters: embedding and head [256, 64] each, the final norm 64. Layers: q [128, 64],
- * kv_a [96, 64], kv_b [128, 64], o [64, 64], norms 3 * 64; layer 0: gate and up [128, 64], down
- * [64, 128]; layer 1: gate_up [4, 128, 64], down [4, 64, 64], router [4, 64], shared 3 * [64, 64].
- */
-static const char small[] =
-    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 256, \"hidden_size\": 64, "
-    "\"intermediate_size\": 128, \"moe_intermediate_size\": 64, \"num_hidden_layers\": 2, "
-    "\"first_k_dense_replace\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
-    "\"n_routed_experts\": 4, \"n_shared_experts\": 1, \"q_lora_rank\": null, "
-    "\"kv_lora_rank\": 64, \"qk_nope_head_dim\": 32, \"qk_rope_head_dim\": 32, "
-    "\"v_head_dim\": 32, \"num_experts_per_tok\": 2, \"n_group\": 1, \"topk_group\": 1, "
-    "\"norm_topk_prob\": true, \"routed_scaling_factor\": 1.0, \"max_position_embeddings\": 256, "
-    "\"rope_interleave\": true, \"attention_bias\": false}";
 
 typedef struct planned {
     oct_arena arena;
@@ -65,7 +52,7 @@ static int make_files(void **state)
                    OCTET_SOURCE_DIR, files.path);
     temp_dir_write(&files, "16b.yaml", yaml);
     temp_dir_make(&files, "small");
-    temp_dir_write(&files, "small/config.json", small);
+    temp_dir_write(&files, "small/config.json", small_config);
     (void)snprintf(yaml, sizeof yaml,
                    "base: %s/configs/base.yaml\n"
                    "model:\n  config_name_or_path: %s/small\n"
