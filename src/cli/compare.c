@@ -9,6 +9,7 @@
 #include "data/npy.h"
 #include "numeric/bf16.h"
 #include "numeric/e4m3.h"
+#include "numeric/error_sums.h"
 
 static const char name[] = "compare";
 
@@ -22,22 +23,14 @@ typedef struct limits {
     double error, ulp, nrmse, cosine, different; /* NaN: none given */
 } limits;
 
-/* value * 2^exponent: squares of f8 would leave the range of a double. Begin with zeros. */
-typedef struct scaled {
-    double value;
-    int exponent;
-} scaled;
-
 typedef struct job {
     oct_tool tool;
     oct_npy a, b;
     meaning codes;
     double code_value[256];
     int64_t code_rank[256]; /* place of a code in the order of values */
-    int64_t exact, first_different, largest_at;
-    int64_t nan[2], inf[2], nonfinite_different;
-    double largest;
-    scaled squares, reference, other, product; /* of the errors, of A, of B, of A with B */
+    int64_t exact, first_different;
+    oct_error_sums sums; /* A is the reference */
     uint64_t largest_ulp;
     int64_t histogram[BUCKETS];
 } job;
@@ -78,46 +71,6 @@ static int bucket_of(uint64_t distance)
     return distance == 0 ? 0 : distance == 1 ? 1 : 65 - __builtin_clzll(distance - 1);
 }
 
-static scaled scaled_of(double x)
-{
-    scaled parts = {0};
-    parts.value = frexp(x, &parts.exponent);
-    return parts;
-}
-
-/* x - y of finite numbers, also where a double overflows. */
-static scaled difference_of(double x, double y)
-{
-    scaled parts = scaled_of(x - y);
-    if (isinf(x - y)) {
-        parts = scaled_of(0.5 * x - 0.5 * y);
-        parts.exponent++;
-    }
-    return parts;
-}
-
-static void add_product(scaled *sum, scaled a, scaled b)
-{
-    const double term = a.value * b.value;
-    const int exponent = a.exponent + b.exponent;
-    if (term == 0.0)
-        return;
-    if (sum->value == 0.0)
-        sum->exponent = exponent;
-    if (exponent > sum->exponent) {
-        sum->value = ldexp(sum->value, sum->exponent - exponent);
-        sum->exponent = exponent;
-    }
-    sum->value += ldexp(term, exponent - sum->exponent);
-}
-
-static scaled root_of(scaled x)
-{
-    const int odd = x.exponent & 1;
-    return (scaled){.value = sqrt(odd ? 2.0 * x.value : x.value),
-                    .exponent = (x.exponent - odd) / 2};
-}
-
 static void add_pair(job *j, const void *a, const void *b, int64_t i, int64_t at)
 {
     const bool same_dtype = j->a.dtype == j->b.dtype;
@@ -129,25 +82,8 @@ static void add_pair(job *j, const void *a, const void *b, int64_t i, int64_t at
     j->exact += exact;
     if (!exact && j->first_different < 0)
         j->first_different = at;
-    j->nan[0] += isnan(x);
-    j->nan[1] += isnan(y);
-    j->inf[0] += isinf(x) != 0;
-    j->inf[1] += isinf(y) != 0;
-    if (!isfinite(x) || !isfinite(y)) {
-        j->nonfinite_different += !(x == y || (isnan(x) && isnan(y)));
-        return;
-    }
-    const double error = fabs(x - y);
-    if (error > j->largest) {
-        j->largest = error;
-        j->largest_at = at;
-    }
-    const scaled e = difference_of(x, y), p = scaled_of(x), q = scaled_of(y);
-    add_product(&j->squares, e, e);
-    add_product(&j->reference, p, p);
-    add_product(&j->other, q, q);
-    add_product(&j->product, p, q);
-    if (!same_dtype)
+    oct_error_sums_add(&j->sums, x, y, at);
+    if (!same_dtype || !isfinite(x) || !isfinite(y))
         return;
     const int64_t m = place_of(j, &j->a, a, i), n = place_of(j, &j->b, b, i);
     const uint64_t distance = m > n ? (uint64_t)m - (uint64_t)n : (uint64_t)n - (uint64_t)m;
@@ -172,29 +108,9 @@ static void fill_codes(job *j)
     }
 }
 
-static double nrmse_of(const job *j)
-{
-    if (j->squares.value == 0.0)
-        return 0.0;
-    const scaled ratio = {.value = j->squares.value / j->reference.value,
-                          .exponent = j->squares.exponent - j->reference.exponent};
-    const scaled root = root_of(ratio);
-    return ldexp(root.value, root.exponent);
-}
-
-static double cosine_of(const job *j)
-{
-    if (j->reference.value == 0.0 && j->other.value == 0.0)
-        return 1.0;
-    if (j->reference.value == 0.0 || j->other.value == 0.0)
-        return 0.0;
-    const scaled a = root_of(j->reference), b = root_of(j->other);
-    return ldexp(j->product.value / (a.value * b.value),
-                 j->product.exponent - a.exponent - b.exponent);
-}
-
 static void print_report(const job *j)
 {
+    const oct_error_sums *sums = &j->sums;
     char text[200];
     printf("elements            %lld, shape %s, %s and %s\n", (long long)j->a.count,
            oct_npy_shape_text(&j->a.shape, text), oct_npy_dtype_name(j->a.dtype),
@@ -205,15 +121,17 @@ static void print_report(const job *j)
         index_text(&j->a.shape, j->first_different, text);
         printf("first difference    at %s\n", text);
     }
-    printf("largest error       %.9g", j->largest);
-    if (j->largest > 0.0) {
-        index_text(&j->a.shape, j->largest_at, text);
+    printf("largest error       %.9g", sums->largest);
+    if (sums->largest > 0.0) {
+        index_text(&j->a.shape, sums->largest_at, text);
         printf(" at %s", text);
     }
-    printf("\nNRMSE               %.9g\ncosine              %.17g\n", nrmse_of(j), cosine_of(j));
+    printf("\nNRMSE               %.9g\ncosine              %.17g\n", oct_error_sums_nrmse(sums),
+           oct_error_sums_cosine(sums));
     printf("NaN                 %lld and %lld\nInf                 %lld and %lld\n",
-           (long long)j->nan[0], (long long)j->nan[1], (long long)j->inf[0], (long long)j->inf[1]);
-    printf("non-finite, unlike  %lld\n", (long long)j->nonfinite_different);
+           (long long)sums->nan[0], (long long)sums->nan[1], (long long)sums->inf[0],
+           (long long)sums->inf[1]);
+    printf("non-finite, unlike  %lld\n", (long long)sums->nonfinite_different);
     for (int b = 0; b < BUCKETS; b++) {
         if (j->histogram[b] == 0)
             continue;
@@ -234,11 +152,13 @@ static oct_status beyond(const job *j, const char *what, double found, const cha
 
 static oct_status check_limits(const job *j, const limits *most, oct_err *err)
 {
-    const double error = j->nonfinite_different ? (double)INFINITY : j->largest;
+    const oct_error_sums *sums = &j->sums;
+    const double error = sums->nonfinite_different ? (double)INFINITY : sums->largest;
     const double different = (double)(j->a.count - j->exact);
-    const double ulp = j->nonfinite_different ? (double)INFINITY : (double)j->largest_ulp;
-    const double nrmse = j->nonfinite_different ? (double)INFINITY : nrmse_of(j);
-    const double cosine = j->nonfinite_different ? -(double)INFINITY : cosine_of(j);
+    const double ulp = sums->nonfinite_different ? (double)INFINITY : (double)j->largest_ulp;
+    const double nrmse = sums->nonfinite_different ? (double)INFINITY : oct_error_sums_nrmse(sums);
+    const double cosine =
+        sums->nonfinite_different ? -(double)INFINITY : oct_error_sums_cosine(sums);
     if (different > most->different)
         return beyond(j, "the number of different elements", different, "at most", most->different,
                       "--max-different", err);
