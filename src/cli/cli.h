@@ -32,6 +32,7 @@ typedef struct oct_command {
 int oct_command_train(int argc, char **argv);
 int oct_command_launch(int argc, char **argv);
 int oct_command_plan(int argc, char **argv);
+int oct_command_verify(int argc, char **argv);
 int oct_command_generate(int argc, char **argv);
 int oct_command_quantize(int argc, char **argv);
 int oct_command_dequantize(int argc, char **argv);

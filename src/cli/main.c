@@ -20,6 +20,10 @@ static const oct_command commands[] = {
     {"plan", oct_command_plan,
      "CONFIG... [key.path=value ...] [--ranks R] [--machine FILE] [--json]",
      "dry run: what would be replaced, shapes, memory, operations; allocates no weights"},
+    {"verify", oct_command_verify,
+     "[--ranks R] [--model scaled|slice|16b] [--config FILE --case bf16|mxfp8|hif8_current] "
+     "[--dry-run] [--quick] [--case Q3-05] [--out DIR]",
+     "the acceptance matrix: trains, judges traces, records and checkpoints, writes a report"},
     {"generate", oct_command_generate,
      "CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--top-p P] [--seed S]",
      "continue a text with a trained model"},
