@@ -47,7 +47,7 @@ const char *oct_value_where(const oct_value *value, char buffer[OCT_VALUE_WORDS]
 const char *oct_value_describe(const oct_value *value, char buffer[OCT_VALUE_WORDS])
 {
     static const char *const names[] = {"null",   "boolean", "integer", "float",
-                                        "string", "list",    "map"};
+                                        "string", "date",    "list",    "map"};
     const char *name = names[value->kind];
     /* A long value tells no more than its start. */
     if (value->kind == OCT_VALUE_STRING)
@@ -114,6 +114,11 @@ static oct_status write_json(const oct_value *value, oct_text_buffer *json, oct_
                             value->text, oct_value_where(value, where));
         }
         return oct_text_append_float(json, value->real, err);
+    case OCT_VALUE_DATE: {
+        char where[OCT_VALUE_WORDS];
+        return OCT_FAIL(err, OCT_E_CONFIG, "wrong value: date %s, JSON has none (%s)", value->text,
+                        oct_value_where(value, where));
+    }
     case OCT_VALUE_LIST:
     case OCT_VALUE_MAP:
         break;

@@ -14,6 +14,7 @@ typedef enum oct_value_kind {
     OCT_VALUE_INT,
     OCT_VALUE_FLOAT,
     OCT_VALUE_STRING,
+    OCT_VALUE_DATE, /* a date, a time or both; only TOML has them, and no key takes one */
     OCT_VALUE_LIST,
     OCT_VALUE_MAP
 } oct_value_kind;

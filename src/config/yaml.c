@@ -1,15 +1,13 @@
 #include "config/yaml.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <libfyaml.h>
 
+#include "config/source_text.h"
 #include "config/text_buffer.h"
 
 /* --- The types of plain scalars: YAML 1.2.2, 10.3.2 --- */
@@ -151,7 +149,7 @@ typedef struct builder {
     oct_yaml_source source;
     oct_arena *arena;
     oct_value *root;
-    frame stack[OCT_YAML_MAX_DEPTH];
+    frame stack[OCT_SOURCE_MAX_DEPTH];
     int depth;
     int documents;
     int line, column; /* of the last mark */
@@ -203,10 +201,10 @@ static oct_status attach(builder *b, oct_value *value, oct_err *err)
     frame *top = &b->stack[b->depth - 1];
     value->key = top->key;
     value->key_line = top->key_line;
-    if (top->container->kind == OCT_VALUE_MAP && top->container->count >= OCT_YAML_MAX_MEMBERS) {
+    if (top->container->kind == OCT_VALUE_MAP && top->container->count >= OCT_SOURCE_MAX_MEMBERS) {
         char where[OCT_VALUE_WORDS];
         return OCT_FAIL(err, OCT_E_CONFIG, "cannot read YAML: more than %d keys in one map (%s)",
-                        OCT_YAML_MAX_MEMBERS, position(b, value->line, value->column, where));
+                        OCT_SOURCE_MAX_MEMBERS, position(b, value->line, value->column, where));
     }
     oct_value_append(top->container, value);
     top->key = NULL;
@@ -219,7 +217,7 @@ static oct_status open_container(builder *b, oct_value_kind kind, const struct f
     frame *top = b->depth ? &b->stack[b->depth - 1] : NULL;
     if (top && top->container->kind == OCT_VALUE_MAP && !top->key)
         return refuse(b, mark, "a list or map as a key", "a scalar is required", err);
-    if (b->depth == OCT_YAML_MAX_DEPTH)
+    if (b->depth == OCT_SOURCE_MAX_DEPTH)
         return refuse(b, mark, "more than 64 nested lists and maps", "64 are allowed", err);
     oct_value *container = NULL;
     int line, column;
@@ -364,56 +362,12 @@ static oct_status run_parser(builder *b, oct_err *err)
     return OCT_OK;
 }
 
-/* Bytes of the well-formed UTF-8 character at `text`, 0 if there is none (Unicode 15, table 3-7).
- */
-static size_t utf8_length(const unsigned char *text, size_t bytes)
-{
-    const unsigned char lead = text[0];
-    if (lead < 0x80)
-        return 1;
-    const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    if (lead < 0xc2 || lead > 0xf4 || length > bytes)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if ((lead == 0xe0 && text[1] < 0xa0) || (lead == 0xed && text[1] > 0x9f) ||
-        (lead == 0xf0 && text[1] < 0x90) || (lead == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return length;
-}
-
-/* libfyaml ends silently at a NUL and passes other control characters: look before it does. */
-static oct_status check_characters(const builder *b, const char *text, size_t bytes, oct_err *err)
-{
-    const unsigned char *c = (const unsigned char *)text;
-    int line = 1, column = 1;
-    for (size_t i = 0; i < bytes;) {
-        const size_t length = utf8_length(c + i, bytes - i);
-        const bool blank = c[i] == '\t' || c[i] == '\n' || c[i] == '\r';
-        if (length == 0 || c[i] == 0x7f || (c[i] < 0x20 && !blank)) {
-            char where[OCT_VALUE_WORDS];
-            return OCT_FAIL(err, OCT_E_CONFIG,
-                            "cannot read YAML: byte 0x%02x %s, printable UTF-8 is required (%s)",
-                            c[i], length == 0 ? "is not valid UTF-8" : "is a control character",
-                            position(b, line, column, where));
-        }
-        column = c[i] == '\n' ? 1 : column + 1;
-        line += c[i] == '\n';
-        i += length;
-    }
-    return OCT_OK;
-}
-
 oct_status oct_yaml_parse(const char *text, size_t bytes, const char *file, oct_yaml_source source,
                           oct_arena *arena, oct_value **out, oct_err *err)
 {
     builder b = {.file = file, .source = source, .arena = arena, .line = 1, .column = 1};
-    if (bytes > OCT_YAML_MAX_BYTES)
-        return OCT_FAIL(err, OCT_E_CONFIG,
-                        "cannot read YAML: %zu bytes, at most %d are allowed (%s)", bytes,
-                        OCT_YAML_MAX_BYTES, file);
-    OCT_TRY(check_characters(&b, text, bytes, err));
+    /* libfyaml ends silently at a NUL and passes other control characters: look before it does. */
+    OCT_TRY(oct_source_check("YAML", text, bytes, file, source == OCT_YAML_FILE, err));
     struct fy_diag_cfg diag_config;
     fy_diag_cfg_default(&diag_config);
     diag_config.fp = NULL;
@@ -440,35 +394,8 @@ oct_status oct_yaml_parse(const char *text, size_t bytes, const char *file, oct_
 
 oct_status oct_yaml_read_file(const char *path, oct_arena *arena, oct_value **out, oct_err *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return OCT_FAIL(err, OCT_E_IO, "cannot open configuration: %s (%s)", strerror(errno), path);
-    struct stat about;
-    oct_status status = OCT_OK;
-    if (fstat(fd, &about) != 0)
-        status =
-            OCT_FAIL(err, OCT_E_IO, "cannot read configuration: %s (%s)", strerror(errno), path);
-    else if (S_ISDIR(about.st_mode))
-        status = OCT_FAIL(err, OCT_E_IO,
-                          "cannot read configuration: a folder, a file is required (%s)", path);
-    /* One byte more than the limit tells an oversized file, also where no size is known (pipes). */
-    void *text = NULL;
-    size_t used = 0;
-    if (status == OCT_OK)
-        status = oct_arena_alloc(arena, OCT_YAML_MAX_BYTES + 1, &text, err);
-    while (status == OCT_OK && used <= OCT_YAML_MAX_BYTES) {
-        const ssize_t got = read(fd, (char *)text + used, OCT_YAML_MAX_BYTES + 1 - used);
-        if (got == 0)
-            break;
-        if (got > 0)
-            used += (size_t)got;
-        else if (errno != EINTR)
-            status = OCT_FAIL(err, OCT_E_IO, "cannot read configuration: %s (%s)", strerror(errno),
-                              path);
-    }
-    (void)close(fd);
-    OCT_TRY(status);
-    const char *name = NULL;
-    OCT_TRY(oct_text_copy(arena, path, strlen(path), &name, err));
-    return oct_yaml_parse(text, used, name, OCT_YAML_FILE, arena, out, err);
+    const char *text = NULL, *name = NULL;
+    size_t bytes = 0;
+    OCT_TRY(oct_source_read(path, arena, &text, &bytes, &name, err));
+    return oct_yaml_parse(text, bytes, name, OCT_YAML_FILE, arena, out, err);
 }

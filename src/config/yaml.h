@@ -3,18 +3,12 @@
 #ifndef OCT_CONFIG_YAML_H
 #define OCT_CONFIG_YAML_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/arena.h"
 #include "base/status.h"
 #include "config/value.h"
-
-/* Limits that no honest configuration meets: they bound what a hostile one costs. */
-enum {
-    OCT_YAML_MAX_BYTES = 1 << 20,
-    OCT_YAML_MAX_DEPTH = 64,
-    OCT_YAML_MAX_MEMBERS = 1024 /* of one map */
-};
 
 /* Where a text comes from: a file is a map at the top; the value of a key=value word may be
  * anything, nothing at all is null, and its nodes carry no lines. */

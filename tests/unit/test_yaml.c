@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "config/source_text.h"
 #include "config/text_buffer.h"
 #include "config/yaml.h"
 #include "unit/temp_dir.h"
@@ -181,14 +182,14 @@ static void yaml_parse__limits__refused(void **state)
 {
     (void)state;
     enum { DEEP = 100000 };
-    char *text = malloc(OCT_YAML_MAX_BYTES + 2);
+    char *text = malloc(OCT_SOURCE_MAX_BYTES + 2);
     memset(text, '[', DEEP);
     memcpy(text, "a: ", 3);
     refuses(text, DEEP, "more than 64 nested lists and maps, 64 are allowed (f.yaml:1:67)");
-    memset(text, '#', OCT_YAML_MAX_BYTES + 1);
-    refuses(text, OCT_YAML_MAX_BYTES + 1, "1048577 bytes, at most 1048576 are allowed (f.yaml)");
+    memset(text, '#', OCT_SOURCE_MAX_BYTES + 1);
+    refuses(text, OCT_SOURCE_MAX_BYTES + 1, "1048577 bytes, at most 1048576 are allowed (f.yaml)");
     size_t used = 0;
-    for (int i = 0; i <= OCT_YAML_MAX_MEMBERS; i++)
+    for (int i = 0; i <= OCT_SOURCE_MAX_MEMBERS; i++)
         used += (size_t)sprintf(text + used, "k%d: 1\n", i);
     refuses(text, used, "more than 1024 keys in one map (f.yaml:1025:");
     /* 64 containers are legal: the map and 63 lists. */
