@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "verify/report_html.h"
 #include "verify/run.h"
 #include "verify/trace.h"
 
@@ -72,7 +73,9 @@ static oct_status write_report(const oct_verify *v, oct_err *err)
     if (status == OCT_OK)
         status = oct_file_replace(&oct_file_table_real, path, text, strlen(text), err);
     free(text);
-    return status;
+    OCT_TRY(status);
+    OCT_TRY(oct_path_join(v->out, "report.html", path, sizeof path, err));
+    return oct_verify_report_html(v->report, path, err);
 }
 
 static const oct_verify_case *find(const char *id)

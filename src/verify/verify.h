@@ -135,8 +135,4 @@ bool oct_verify_check_trained(json_t *result, const oct_verify_run *run, int64_t
 /* "environment" of the report: commit, compiler, MPI, CPU, ranks, model. */
 json_t *oct_verify_environment(const oct_verify *v);
 
-/* Self-contained page of the report. Errors: OCT_E_IO, OCT_E_NOMEM. */
-oct_status oct_verify_report_html(const json_t *report, const char *path,
-                                  oct_err *err) OCT_MUST_CHECK;
-
 #endif
