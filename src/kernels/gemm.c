@@ -25,8 +25,9 @@ const char *oct_layout_name(oct_layout layout)
  * does not show in the results. */
 enum { FMA_CHUNK = 1024 };
 
-/* Packed elements of one operand at a time: 32 MB. */
-enum { PACKED_ELEMENTS = 1 << 23 };
+/* Packed elements of one operand at a time. Left, the smaller one mostly: 32 MB. Right: 2 MB, which the
+ * tiles read while they are still in the cache. */
+enum { LEFT_ELEMENTS = 1 << 23, RIGHT_ELEMENTS = 1 << 19 };
 
 static void fill_table(oct_code_table *table, float (*decode)(uint8_t code))
 {
@@ -132,7 +133,8 @@ static void pack_panels(const oct_exec *exec, packed *p, int64_t first, int64_t 
 /* How many of `total` panels are packed at a time. */
 static int64_t packed_capacity(int64_t k, int64_t width, int64_t total)
 {
-    return oct_min_i64(total, oct_max_i64(8, PACKED_ELEMENTS / (oct_max_i64(1, k) * width)));
+    const int64_t elements = width == OCT_GEMM_MR ? LEFT_ELEMENTS : RIGHT_ELEMENTS;
+    return oct_min_i64(total, oct_max_i64(8, elements / (oct_max_i64(1, k) * width)));
 }
 
 int64_t oct_gemm_packed_bytes(int64_t rows, int64_t k, oct_side side)
