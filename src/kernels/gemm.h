@@ -120,6 +120,16 @@ oct_status oct_block_integer_gemm(const oct_exec *exec, const oct_panels *left,
                                   const oct_panels *right, const oct_gemm_out *out, bool *used_fma,
                                   oct_err *err) OCT_MUST_CHECK;
 
+/* The same product, same bits, of a right operand that is used once: it is packed some panels at a
+ * time, which are multiplied while they are in the cache; its panels never exist as a whole. Codes
+ * and scales are read again if the FP32-FMA route turns out to be the one. STORE only: a part of C
+ * may be written twice. *pack_seconds grows by the time of packing. Errors: as
+ * oct_block_integer_gemm, OCT_E_API for FOLD, OCT_E_NOMEM. */
+oct_status oct_block_integer_stream(const oct_exec *exec, const oct_panels *left,
+                                    const oct_quantized_matrix *right, const oct_gemm_out *out,
+                                    bool *used_fma, double *pack_seconds,
+                                    oct_err *err) OCT_MUST_CHECK;
+
 /* Inner loops of both products; see kernels/gemm_ref.c for the contracts. */
 typedef struct oct_gemm_kernels oct_gemm_kernels;
 #include "kernels/gemm_table.h"

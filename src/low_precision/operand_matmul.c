@@ -19,13 +19,19 @@ static oct_status multiply_slice(const oct_exec *exec, const oct_operand *left,
     oct_panels *left_panels = NULL, *packed = NULL;
     OCT_TRY(oct_pack(exec, &l, OCT_SIDE_LEFT, exec->scratch, &left_panels, err));
     const oct_panels *right_panels = right->panels ? right->panels[slice->group] : NULL;
-    if (!right_panels) {
-        OCT_TRY(oct_pack(exec, &r, OCT_SIDE_RIGHT, exec->scratch, &packed, err));
-        right_panels = packed;
-    }
-    routes->pack_seconds += oct_clock_seconds() - started;
     bool fma = false;
-    OCT_TRY(oct_block_integer_gemm(exec, left_panels, right_panels, out, &fma, err));
+    if (!right_panels && out->store == OCT_GEMM_STORE) {
+        routes->pack_seconds += oct_clock_seconds() - started;
+        OCT_TRY(
+            oct_block_integer_stream(exec, left_panels, &r, out, &fma, &routes->pack_seconds, err));
+    } else {
+        if (!right_panels) {
+            OCT_TRY(oct_pack(exec, &r, OCT_SIDE_RIGHT, exec->scratch, &packed, err));
+            right_panels = packed;
+        }
+        routes->pack_seconds += oct_clock_seconds() - started;
+        OCT_TRY(oct_block_integer_gemm(exec, left_panels, right_panels, out, &fma, err));
+    }
     routes->block_integer += !fma;
     routes->fma += fma;
     return OCT_OK;

@@ -339,6 +339,8 @@ static void check_values(const operand *a, const operand *b, const float *sums)
         }
 }
 
+static int streamed; /* products with an unpacked right operand */
+
 static void check_product(fixture_exec *execs[EXECS], const operand *a, const operand *b)
 {
     const int64_t m = a->q.rows, n = b->q.rows;
@@ -380,6 +382,20 @@ static void check_product(fixture_exec *execs[EXECS], const operand *a, const op
             out_check(&outs[i], sums);
         }
         oct_arena_rewind(exec->scratch, mark);
+        for (int i = 0; i < 2; i++) {
+            if (outs[i].out.store != OCT_GEMM_STORE)
+                continue;
+            out_reset(&outs[i]);
+            bool used = !fma;
+            double seconds = 0.0;
+            assert_int_equal(
+                oct_block_integer_stream(exec, left, &b->q, &outs[i].out, &used, &seconds, &err),
+                OCT_OK);
+            assert_int_equal(used, fma);
+            assert_int_equal(exec->scratch->used_bytes, 0);
+            out_check(&outs[i], sums);
+            streamed++;
+        }
         oct_arena_release(&arena);
     }
     out_free(&outs[0]);
@@ -438,6 +454,34 @@ static void block_integer_gemm__more_panels_than_an_item__equals_the_spec(void *
     execs_open(execs);
     check_sizes(execs, OCT_FORMAT_MXFP8, 14 * 9 + 1, 32 * 9 + 1, 33, DATA_NORMAL, DATA_NORMAL);
     execs_close(execs);
+}
+
+/* A right operand of several windows; the route may turn out in the last one. */
+static void block_integer_stream__many_windows__equals_the_spec(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    routes[0] = routes[1] = 0;
+    streamed = 0;
+    for (int i = 0; i < 8; i++) {
+        const oct_format format = (oct_format)(i % 2);
+        operand a = operand_new(format, 3, 4129), b = operand_new(format, 2 * 256 + 17, 4129);
+        operand_fill(&a, DATA_NORMAL);
+        operand_fill(&b, DATA_NORMAL);
+        if (i / 2 == 1) /* not finite in the last window */
+            *code_at(&b, b.q.rows - 1, 4000) = format == OCT_FORMAT_HIF8 ? 0x80 : 0x7f;
+        if (i / 2 >= 2) /* remainders in every window; in the end too many of them in all */
+            for (int64_t r = 0; r < b.q.rows; r++)
+                for (int64_t l = r % 5; l < 4129; l += i / 2 == 2 ? 900 : 40)
+                    *code_at(&b, r, l) =
+                        encode(format, 3 * 0x1p-9 * (format == OCT_FORMAT_HIF8 ? 0.25 : 1.0));
+        check_product(execs, &a, &b);
+        operand_free(&a);
+        operand_free(&b);
+    }
+    execs_close(execs);
+    assert_true(routes[0] == 4 && routes[1] == 4 && streamed >= 8 * EXECS);
 }
 
 /* Few remainders that meet at the same k, so that every list and the products of two remainders
@@ -739,6 +783,15 @@ static void block_integer_gemm__misuse__is_refused(void **state)
     assert_int_equal(oct_block_integer_gemm(&f->exec, left, other, &out, NULL, &err), OCT_E_SHAPE);
     out.store = OCT_GEMM_CONTINUE;
     assert_int_equal(oct_block_integer_gemm(&f->exec, left, right, &out, NULL, &err), OCT_E_API);
+    double seconds = 0.0;
+    out.store = OCT_GEMM_FOLD;
+    assert_int_equal(oct_block_integer_stream(&f->exec, left, &a.q, &out, NULL, &seconds, &err),
+                     OCT_E_API);
+    out.store = OCT_GEMM_STORE;
+    assert_int_equal(oct_block_integer_stream(&f->exec, right, &a.q, &out, NULL, &seconds, &err),
+                     OCT_E_API);
+    assert_int_equal(oct_block_integer_stream(&f->exec, left, &b.q, &out, NULL, &seconds, &err),
+                     OCT_E_SHAPE);
     oct_quantized_matrix bad = a.q;
     bad.rows = -1;
     assert_int_equal(oct_pack(&f->exec, &bad, OCT_SIDE_LEFT, &arena, &left, &err), OCT_E_SHAPE);
@@ -755,6 +808,7 @@ int main(void)
         cmocka_unit_test(block_integer_gemm__random_sizes_and_data__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__k_beyond_chunks__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__more_panels_than_an_item__equals_the_spec),
+        cmocka_unit_test(block_integer_stream__many_windows__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__remainders_on_both_sides__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__all_pairs_of_codes__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__full_groups__never_overflow),
