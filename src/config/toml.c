@@ -11,7 +11,7 @@
 typedef enum origin {
     BY_SUBTABLE, /* named on the way to another table: may get a header of its own, once */
     BY_HEADER,   /* [a] */
-    BY_DOTS,     /* a.b = 1: more dotted keys of the same body may follow, sub-tables ever */
+    BY_DOTS,     /* a.b = 1: more dotted keys and sub-tables may follow, no header of its own */
     BY_VALUE,    /* an inline table or a static array: complete */
     BY_ITEMS     /* [[a]]: an array of tables */
 } origin;
@@ -20,7 +20,6 @@ typedef enum origin {
 typedef struct node {
     oct_value value; /* first: a node is its value */
     origin origin;
-    int body; /* BY_DOTS: the body whose keys may extend it */
 } node;
 
 typedef struct parser {
@@ -28,7 +27,6 @@ typedef struct parser {
     node *root;
     node *table; /* that key = value lines go into */
     int table_depth;
-    int bodies; /* headers and inline tables so far: the number of the current one */
 } parser;
 
 /* The parts of a.b.c, each with its place. */
@@ -102,8 +100,7 @@ static oct_status create(parser *p, oct_value_kind kind, const key_part *at, ori
                              .column = at->column,
                              .key = at->name,
                              .key_line = at->line},
-                   .origin = from,
-                   .body = p->bodies};
+                   .origin = from};
     return OCT_OK;
 }
 
@@ -197,7 +194,7 @@ static oct_status take_key(parser *p, dotted_key *key, oct_err *err)
 
 /* --- Values --- */
 
-static oct_status take_pair(parser *p, node *table, int depth, int body, oct_err *err);
+static oct_status take_pair(parser *p, node *table, int depth, oct_err *err);
 static oct_status take_value(parser *p, const char *name, int name_line, int depth, oct_value **out,
                              oct_err *err);
 
@@ -224,7 +221,6 @@ static oct_status take_array(parser *p, node *list, int depth, oct_err *err)
 
 static oct_status take_inline_table(parser *p, node *map, int depth, oct_err *err)
 {
-    const int body = ++p->bodies;
     p->c.at++;
     skip_blanks(p);
     if (toml_peek(&p->c) == '}') {
@@ -232,7 +228,7 @@ static oct_status take_inline_table(parser *p, node *map, int depth, oct_err *er
         return OCT_OK;
     }
     for (;;) {
-        OCT_TRY(take_pair(p, map, depth, body, err));
+        OCT_TRY(take_pair(p, map, depth, err));
         skip_blanks(p);
         const char next = toml_peek(&p->c);
         if (next == '}')
@@ -277,7 +273,7 @@ static oct_status take_value(parser *p, const char *name, int name_line, int dep
 }
 
 /* The table that a.b of `a.b.c = 1` names, made where it is missing. */
-static oct_status walk_dots(parser *p, node **table, const dotted_key *key, int body, oct_err *err)
+static oct_status walk_dots(parser *p, node **table, const dotted_key *key, oct_err *err)
 {
     for (int i = 0; i < key->count - 1; i++) {
         const key_part *at = &key->parts[i];
@@ -285,23 +281,20 @@ static oct_status walk_dots(parser *p, node **table, const dotted_key *key, int 
         if (!found) {
             node *made = NULL;
             OCT_TRY(create(p, OCT_VALUE_MAP, at, BY_DOTS, &made, err));
-            made->body = body;
             OCT_TRY(add_member(*table, &made->value, at, err));
             found = &made->value;
         }
         if (found->kind != OCT_VALUE_MAP || node_of(found)->origin == BY_HEADER ||
-            node_of(found)->origin == BY_VALUE ||
-            (node_of(found)->origin == BY_DOTS && node_of(found)->body != body))
+            node_of(found)->origin == BY_VALUE)
             return cannot_extend(p, at, found, err);
         *table = node_of(found);
         (*table)->origin = BY_DOTS; /* a sub-table as well: no header of its own any more */
-        (*table)->body = body;
     }
     return OCT_OK;
 }
 
 /* key = value into `table`, which lies `depth` containers deep. */
-static oct_status take_pair(parser *p, node *table, int depth, int body, oct_err *err)
+static oct_status take_pair(parser *p, node *table, int depth, oct_err *err)
 {
     dotted_key key;
     OCT_TRY(take_key(p, &key, err));
@@ -312,7 +305,7 @@ static oct_status take_pair(parser *p, node *table, int depth, int body, oct_err
     skip_blanks(p);
     if (depth + key.count - 1 > OCT_SOURCE_MAX_DEPTH)
         return too_deep(p, last, err);
-    OCT_TRY(walk_dots(p, &table, &key, body, err));
+    OCT_TRY(walk_dots(p, &table, &key, err));
     const oct_value *earlier = oct_value_find(&table->value, last->name);
     if (earlier)
         return given_twice(p, "key", last, earlier, err);
@@ -393,7 +386,6 @@ static oct_status take_header(parser *p, oct_err *err)
         return toml_refuse(&p->c, "a header that does not end",
                            is_item ? "]] is required" : "] is required", err);
     p->c.at += is_item ? 2 : 1;
-    p->bodies++;
     node *parent = p->root;
     int depth = 1;
     for (int i = 0; i < key.count - 1; i++)
@@ -444,7 +436,7 @@ oct_status oct_toml_parse(const char *text, size_t bytes, const char *file, oct_
             OCT_TRY(take_header(&p, err));
             continue;
         }
-        OCT_TRY(take_pair(&p, p.table, p.table_depth, p.bodies, err));
+        OCT_TRY(take_pair(&p, p.table, p.table_depth, err));
         OCT_TRY(end_line(&p, err));
     }
     *out = &p.root->value;
