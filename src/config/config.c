@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/config_files.h"
 #include "config/schema.h"
 #include "config/text_buffer.h"
+#include "config/torchtitan.h"
 #include "config/value.h"
 #include "config/yaml.h"
 
-enum { MAX_KEYS = 96, MAX_PATH = 256, MAX_BASE_DEPTH = 16 };
+enum { MAX_KEYS = 96, MAX_PATH = 256 };
 
 static_assert(offsetof(oct_config, optimizer.beta2) ==
                   offsetof(oct_config, optimizer.beta1) + sizeof(double),
@@ -111,7 +113,7 @@ static oct_status store_integer(reader *r, const oct_key *key, const oct_value *
 {
     if (value->kind != OCT_VALUE_INT)
         return key_wrong_type(r, key, value, err);
-    if (key->only && strcmp(key->only, value->text) != 0)
+    if (key->only && strtoll(key->only, NULL, 10) != value->integer)
         return unsupported(r, key, value, err);
     const int64_t min = (int64_t)key->min, max = (int64_t)key->max; /* exact: at most 2^53 */
     if (!key->only && (value->integer < min || value->integer > max))
@@ -363,70 +365,9 @@ static oct_status read_plan(reader *r, const oct_key *key, const oct_value *valu
 
 /* --- Files --- */
 
-/* The files that wait for their base, outermost first: their real names find a cycle. */
-typedef struct base_chain {
-    const char *names[MAX_BASE_DEPTH];
-    int depth;
-} base_chain;
-
-static oct_status push_file(base_chain *chain, const char *path, const char *where,
-                            oct_arena *arena, oct_err *err)
+static oct_status take_keys(void *arg, const oct_value *keys, oct_err *err)
 {
-    char real[PATH_MAX];
-    const char *name = realpath(path, real) ? real : path;
-    for (int i = 0; i < chain->depth; i++)
-        if (strcmp(chain->names[i], name) == 0)
-            return OCT_FAIL(err, OCT_E_CONFIG,
-                            "cannot read base file: %s is a base of itself, a chain without a "
-                            "cycle is required (%s)",
-                            path, where);
-    if (chain->depth == MAX_BASE_DEPTH)
-        return OCT_FAIL(
-            err, OCT_E_CONFIG,
-            "cannot read base file: %s is base number %d of a chain, %d are allowed (%s)", path,
-            chain->depth, MAX_BASE_DEPTH - 1, where);
-    return oct_text_copy(arena, name, strlen(name), &chain->names[chain->depth++], err);
-}
-
-/* `base` as it is written is relative to the folder of the file that names it. */
-static oct_status base_path(const reader *r, const oct_value *base, char out[PATH_MAX],
-                            oct_err *err)
-{
-    if (base->kind != OCT_VALUE_STRING || *base->text == '\0')
-        return wrong_type(r, "base", base, "a file name", err);
-    const char *slash = strrchr(base->file, '/');
-    const int folder = slash && base->text[0] != '/' ? (int)(slash - base->file) + 1 : 0;
-    const int length = snprintf(out, PATH_MAX, "%.*s%s", folder, base->file, base->text);
-    if (length < 0 || length >= PATH_MAX)
-        return wrong_type(r, "base", base, "a shorter file name", err);
-    return OCT_OK;
-}
-
-static oct_status read_file(reader *r, const char *path, const char *where, base_chain *chain,
-                            oct_err *err)
-{
-    OCT_TRY(push_file(chain, path, where, r->arena, err));
-    oct_value *tree = NULL;
-    oct_status status = oct_yaml_read_file(path, r->arena, &tree, err);
-    if (status == OCT_E_IO && *where)
-        return OCT_WRAP(err, status, "%s", where);
-    OCT_TRY(status);
-    oct_value *base = oct_value_find(tree, "base");
-    oct_value keys = *tree;
-    if (base) {
-        char other[PATH_MAX], from[OCT_VALUE_WORDS];
-        OCT_TRY(base_path(r, base, other, err));
-        OCT_TRY(read_file(r, other, oct_value_where(base, from), chain, err));
-        /* The rest of the map, without `base`. */
-        keys.first = keys.last = NULL;
-        for (oct_value *member = tree->first, *next; member; member = next) {
-            next = member->next;
-            if (member != base)
-                oct_value_append(&keys, member);
-        }
-    }
-    chain->depth--;
-    return read_section(r, &keys, "", err);
+    return read_section(arg, keys, "", err);
 }
 
 /* --- key.path=value --- */
@@ -462,24 +403,12 @@ static oct_status read_word(reader *r, const char *word, oct_config_note note, v
     OCT_TRY(oct_text_append(&line, err, "override %s", name));
     OCT_TRY(old_value(r, path, &line, err));
 
-    /* The value, wrapped into one map per segment of the path from the last to the first. */
-    oct_value *value = NULL;
+    oct_value *value = NULL, *keys = NULL;
     OCT_TRY(
         oct_yaml_parse(equals + 1, strlen(equals + 1), name, OCT_YAML_WORD, r->arena, &value, err));
-    const char *end = path + strlen(path);
-    for (const char *start = end;; start--) {
-        if (start != path && start[-1] != '.')
-            continue;
-        OCT_TRY(oct_text_copy(r->arena, start, (size_t)(end - start), &value->key, err));
-        oct_value *map = NULL;
-        OCT_TRY(oct_value_create(r->arena, OCT_VALUE_MAP, name, 0, 0, &map, err));
-        oct_value_append(map, value);
-        value = map;
-        if (start == path)
-            break;
-        end = start - 1;
-    }
-    OCT_TRY(read_section(r, value, "", err));
+    OCT_TRY(oct_value_create(r->arena, OCT_VALUE_MAP, name, 0, 0, &keys, err));
+    OCT_TRY(oct_value_put(keys, path, value, r->arena, err));
+    OCT_TRY(read_section(r, keys, "", err));
     if (note)
         note(note_arg, line.data);
     return OCT_OK;
@@ -569,12 +498,19 @@ oct_status oct_config_load(const char *const *files, int file_count, const char 
                         r.schema.count, MAX_KEYS);
     memset(out, 0, sizeof *out);
     OCT_TRY(set_defaults(&r, err));
-    for (int i = 0; i < file_count; i++) {
-        base_chain chain = {.depth = 0};
-        OCT_TRY(read_file(&r, files[i], "", &chain, err));
+    bool torchtitan = false;
+    OCT_TRY(oct_torchtitan_is_dialect_of(files, file_count, &torchtitan, err));
+    if (torchtitan) {
+        const oct_value *keys = NULL;
+        OCT_TRY(oct_torchtitan_read(files, file_count, words, word_count, arena, note, note_arg,
+                                    &keys, &out->torchtitan, err));
+        OCT_TRY(read_section(&r, keys, "", err));
+    } else {
+        for (int i = 0; i < file_count; i++)
+            OCT_TRY(oct_config_read_chain(files[i], oct_yaml_read_file, arena, take_keys, &r, err));
+        for (int i = 0; i < word_count; i++)
+            OCT_TRY(read_word(&r, words[i], note, note_arg, err));
     }
-    for (int i = 0; i < word_count; i++)
-        OCT_TRY(read_word(&r, words[i], note, note_arg, err));
     OCT_TRY(require_keys(&r, file_count ? files[file_count - 1] : "no file", err));
     OCT_TRY(oct_value_to_json(r.fields, arena, &out->model.config_overrides_json, err));
     out->training.global_batch_size_given = is_given(&r, "training.global_batch_size");

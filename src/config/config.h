@@ -33,7 +33,21 @@ typedef struct oct_plan_override {
     const char *where;
 } oct_plan_override;
 
+/* The converters of a torchtitan job, checked but for what the model decides: which modules they
+ * reach (oct_converters_expand). What they say in the log is not in the other members. */
+typedef struct oct_torchtitan {
+    oct_string_list converters; /* model.converters, in order */
+    bool linear, grouped;       /* quantize.linear.mx, quantize.grouped_mm.mx are listed */
+    bool npu_gmm;
+    const char *recipe;                       /* mxfp8 | hif8, of both; NULL without either */
+    oct_string_list filter_fqns;              /* quantize.linear.mx.filter_fqns */
+    oct_string_list fqns;                     /* quantize.grouped_mm.mx.fqns */
+    const char *linear_where, *grouped_where; /* file:line of these, for messages */
+    bool expanded; /* the rules of the converters are in plan_overrides */
+} oct_torchtitan;
+
 typedef struct oct_config {
+    oct_torchtitan *torchtitan; /* of a TOML job, else NULL: for its log lines */
     const char *device;
     int64_t seed;
     bool trace;
@@ -125,10 +139,12 @@ typedef struct oct_config {
     } logging;
 } oct_config;
 
-/* Reads files left to right, then `key.path=value` words; later wins, maps merge key by key, lists
- * and scalars replace; `base: FILE` at the top of a file is read before it. Strings live in
- * `arena`. Overrides by a word are reported through `note` (may be NULL) as one line each. Errors:
- * OCT_E_CONFIG with file:line, the value found and what is required; OCT_E_IO for a file. */
+/* Reads YAML files left to right, then `key.path=value` words; later wins, maps merge key by key,
+ * lists and scalars replace; `base: FILE` at the top of a file is read before it. Strings live in
+ * `arena`. Overrides by a word are reported through `note` (may be NULL) as one line each. Files
+ * that all end in .toml are torchtitan jobs (config/torchtitan.h): their warnings come through
+ * `note` too, and oct_converters_expand turns their converters into rules. Errors: OCT_E_CONFIG
+ * with file:line, the value found and what is required; OCT_E_IO for a file. */
 typedef void (*oct_config_note)(void *arg, const char *line);
 oct_status oct_config_load(const char *const *files, int file_count, const char *const *words,
                            int word_count, oct_arena *arena, oct_config_note note, void *note_arg,

@@ -35,10 +35,54 @@ oct_value *oct_value_find(const oct_value *map, const char *key)
     return NULL;
 }
 
+oct_value *oct_value_at(const oct_value *map, const char *path)
+{
+    for (oct_value *member = map->first; member; member = member->next) {
+        const size_t length = strlen(member->key);
+        if (strncmp(path, member->key, length) != 0)
+            continue;
+        if (path[length] == '\0')
+            return member;
+        if (path[length] == '.' && member->kind == OCT_VALUE_MAP) {
+            oct_value *found = oct_value_at(member, path + length + 1);
+            if (found)
+                return found;
+        }
+    }
+    return NULL;
+}
+
+oct_status oct_value_put(oct_value *map, const char *path, oct_value *value, oct_arena *arena,
+                         oct_err *err)
+{
+    const char *key = NULL, *dot = strchr(path, '.');
+    OCT_TRY(oct_text_copy(arena, path, dot ? (size_t)(dot - path) : strlen(path), &key, err));
+    oct_value *found = oct_value_find(map, key);
+    if (dot) {
+        if (!found || found->kind != OCT_VALUE_MAP) {
+            oct_value *made = NULL;
+            OCT_TRY(oct_value_create(arena, OCT_VALUE_MAP, value->file, value->line, value->column,
+                                     &made, err));
+            OCT_TRY(oct_value_put(map, key, made, arena, err));
+            found = oct_value_find(map, key);
+        }
+        return oct_value_put(found, dot + 1, value, arena, err);
+    }
+    value->key = key;
+    if (found) {
+        value->next = found->next;
+        *found = *value;
+    } else {
+        oct_value_append(map, value);
+    }
+    return OCT_OK;
+}
+
 const char *oct_value_where(const oct_value *value, char buffer[OCT_VALUE_WORDS])
 {
     if (value->line > 0)
-        (void)snprintf(buffer, OCT_VALUE_WORDS, "%s:%d", value->file, value->line);
+        (void)snprintf(buffer, OCT_VALUE_WORDS, "%s:%d%s%s", value->file, value->line,
+                       value->origin ? ", " : "", value->origin ? value->origin : "");
     else
         (void)snprintf(buffer, OCT_VALUE_WORDS, "%s", value->file);
     return buffer;
@@ -59,8 +103,8 @@ const char *oct_value_describe(const oct_value *value, char buffer[OCT_VALUE_WOR
     return buffer;
 }
 
-/* A deep copy, apart from strings. Trees are at most as deep as the readers allow. */
-static oct_status copy(const oct_value *from, oct_arena *arena, oct_value **out, oct_err *err)
+/* Trees are at most as deep as the readers allow. */
+oct_status oct_value_copy(const oct_value *from, oct_arena *arena, oct_value **out, oct_err *err)
 {
     oct_value *to = NULL;
     OCT_TRY(oct_value_create(arena, from->kind, from->file, from->line, from->column, &to, err));
@@ -69,7 +113,7 @@ static oct_status copy(const oct_value *from, oct_arena *arena, oct_value **out,
     to->count = 0;
     for (const oct_value *child = from->first; child; child = child->next) {
         oct_value *twin = NULL;
-        OCT_TRY(copy(child, arena, &twin, err));
+        OCT_TRY(oct_value_copy(child, arena, &twin, err));
         oct_value_append(to, twin);
     }
     *out = to;
@@ -85,7 +129,7 @@ oct_status oct_value_merge(oct_value *under, const oct_value *over, oct_arena *a
             continue;
         }
         oct_value *twin = NULL;
-        OCT_TRY(copy(member, arena, &twin, err));
+        OCT_TRY(oct_value_copy(member, arena, &twin, err));
         if (old) {
             twin->next = old->next;
             *old = *twin;

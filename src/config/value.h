@@ -25,9 +25,10 @@ typedef struct oct_value {
     const char *file; /* the file, or the whole word of a key=value override */
     int line;         /* 1-based; 0 for a word */
     int column;
-    const char *key;  /* a member of a map; else NULL */
-    int key_line;     /* where the key stands */
-    const char *text; /* a scalar as written, escapes resolved; else NULL */
+    const char *key;    /* a member of a map; else NULL */
+    int key_line;       /* where the key stands */
+    const char *origin; /* the key of another dialect that the value was written under, or NULL */
+    const char *text;   /* a scalar as written, escapes resolved; else NULL */
     bool boolean;
     int64_t integer;
     double real;             /* of an INT as well */
@@ -49,11 +50,24 @@ void oct_value_append(oct_value *parent, oct_value *child);
 /* The member of a map, or NULL. */
 oct_value *oct_value_find(const oct_value *map, const char *key);
 
-/* "file:line", or the word itself. Returns `buffer`. */
+/* The value at a.b.c below a map, or NULL. */
+oct_value *oct_value_at(const oct_value *map, const char *path);
+
+/* Puts a value at a.b.c below a map, with maps on the way where there are none; what was there is
+ * replaced. value->key is set. */
+oct_status oct_value_put(oct_value *map, const char *path, oct_value *value, oct_arena *arena,
+                         oct_err *err) OCT_MUST_CHECK;
+
+/* "file:line", or the word itself; with the key that it was written under, if it has another name
+ * there. Returns `buffer`. */
 const char *oct_value_where(const oct_value *value, char buffer[OCT_VALUE_WORDS]);
 
 /* What a message says was found: `string "2e-5"`, `integer 3`, `map`. Returns `buffer`. */
 const char *oct_value_describe(const oct_value *value, char buffer[OCT_VALUE_WORDS]);
+
+/* A copy that shares strings only. */
+oct_status oct_value_copy(const oct_value *from, oct_arena *arena, oct_value **out,
+                          oct_err *err) OCT_MUST_CHECK;
 
 /* Lays `over` on `under`: members that are maps in both merge, any other member replaces or is
  * added. Both are maps; `under` is changed, `over` is copied. */
