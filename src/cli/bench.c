@@ -135,7 +135,7 @@ int oct_command_bench(int argc, char **argv)
             continue;
         if (!what)
             what = argv[i];
-        else if (oct_job_argument(&job, name, argv[i]) != 0)
+        else if (oct_job_argument(&job, name, argc, argv, &i) != 0)
             return OCT_EXIT_USAGE;
     }
     if (read_numbers(&w, what ? what : "", &options) != 0)

@@ -15,6 +15,7 @@
 #include "base/profile.h"
 #include "base/size.h"
 #include "cli/job.h"
+#include "trainer/converters.h"
 #include "low_precision/format.h"
 
 enum { FORMATS = 3, MAX_LAYOUTS = 8, MAX_ROWS = FORMATS * MAX_LAYOUTS, MAX_STEPS = 1000 };
@@ -418,6 +419,7 @@ static oct_status measure(oct_bench *bench, plan *p, oct_err *err)
     oct_config config;
     OCT_TRY(oct_config_load(options->files, options->file_count, options->words,
                             options->word_count, &bench->memory, NULL, NULL, &config, err));
+    OCT_TRY(oct_converters_expand(&config, &bench->memory, NULL, NULL, err));
     p->batch = config.training.global_batch_size;
     p->seq = config.training.seq_length;
     OCT_TRY(plan_rows(p, err));

@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "low_precision/format.h"
+#include "trainer/converters.h"
 #include "trainer/build.h"
 
 typedef struct stepper {
@@ -96,6 +97,7 @@ static oct_status open_stepper(oct_bench *bench, stepper *s, oct_err *err)
     OCT_TRY(oct_comm_create(&comm_options, &s->comm, err));
     OCT_TRY(oct_config_load(options->files, options->file_count, options->words,
                             options->word_count, &bench->memory, NULL, NULL, &s->config, err));
+    OCT_TRY(oct_converters_expand(&s->config, &bench->memory, NULL, NULL, err));
     OCT_TRY(oct_config_resolve(&s->config, oct_comm_size(s->comm), err));
     OCT_TRY(choose_format(&s->config, options->formats, err));
     s->config.training.threads = options->threads;

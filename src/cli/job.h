@@ -5,20 +5,23 @@
 #include "base/arena.h"
 #include "config/config.h"
 
-enum { OCT_JOB_MAX_WORDS = 256 };
+enum { OCT_JOB_MAX_WORDS = 256, OCT_JOB_MAX_KEY = 256 };
 
 typedef struct oct_job {
     const char *files[OCT_JOB_MAX_WORDS];
     int file_count;
     const char *words[OCT_JOB_MAX_WORDS];
     int word_count;
-    oct_arena arena; /* of the configuration's strings */
+    const char *dashed; /* the first word written with --, for torchtitan jobs only; or NULL */
+    oct_arena arena;    /* of the configuration's strings, and of words that were put together */
     oct_config config;
 } oct_job;
 
-/* Takes one plain argument: `key=value` is a word, anything else a file. Returns 0, or prints a
- * usage error and returns -1. */
-int oct_job_argument(oct_job *job, const char *command, const char *argument);
+/* Takes argv[*i]: `key=value` is a word, anything else a file. A torchtitan job has its words also
+ * as `--section.key value` and `--section.key=value`; a boolean key alone means true, and with
+ * `no_` before its name false; *i moves over a value. Returns 0, or prints a usage error and
+ * returns -1. */
+int oct_job_argument(oct_job *job, const char *command, int argc, char **argv, int *i);
 
 /* 0 if there is a file; else prints a usage error and returns its exit code. */
 int oct_job_missing(const oct_job *job, const char *command);

@@ -125,7 +125,7 @@ int oct_command_plan(int argc, char **argv)
             continue;
         if (strcmp(argv[i], "--json") == 0)
             as_json = true;
-        else if (oct_job_argument(&job, name, argv[i]) != 0)
+        else if (oct_job_argument(&job, name, argc, argv, &i) != 0)
             return OCT_EXIT_USAGE;
     }
     long long ranks = 1;

@@ -200,7 +200,7 @@ static int parse(int argc, char **argv, request *r)
             continue;
         if (strcmp(argv[i], "--print-config") == 0)
             r->print_config = true;
-        else if (oct_job_argument(&r->job, name, argv[i]) != 0)
+        else if (oct_job_argument(&r->job, name, argc, argv, &i) != 0)
             return OCT_EXIT_USAGE;
     }
     const int missing = oct_job_missing(&r->job, name);

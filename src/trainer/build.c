@@ -34,7 +34,12 @@ static oct_dtype dtype_of_name(const char *name)
 static oct_status stage_policy(oct_build *build, oct_err *err)
 {
     const oct_config *config = build->config;
+    const oct_torchtitan *job = config->torchtitan;
     oct_isa isa = OCT_ISA_REF;
+    if (job && !job->expanded)
+        return OCT_FAIL(err, OCT_E_API,
+                        "cannot build: the converters of the job are no rules yet, "
+                        "oct_converters_expand is required");
     OCT_TRY(oct_isa_choose(&isa, err));
     oct_kernels_init(&build->kernels, isa);
     build->exec = (oct_exec){

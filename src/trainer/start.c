@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/size.h"
 #include "comm/binding.h"
+#include "trainer/converters.h"
 #include "trainer/plan_report.h"
 
 void oct_trainer_tell(const oct_trainer *t, void (*sink)(void *arg, const char *line),
@@ -337,7 +338,13 @@ static oct_status build_and_restore(oct_trainer *t, const oct_checkpoint *checkp
     return checkpoint ? restore(t, checkpoint, with_moments, err) : OCT_OK;
 }
 
-static void describe(const oct_trainer *t)
+static void tell_message(void *arg, const char *line)
+{
+    const oct_trainer *t = arg;
+    oct_trainer_tell(t, t->options->observer.message, "%s", line);
+}
+
+static oct_status describe(oct_trainer *t, oct_err *err)
 {
     void (*sink)(void *, const char *) = t->options->observer.message;
     const oct_build *build = &t->build;
@@ -358,6 +365,7 @@ static void describe(const oct_trainer *t)
     } else {
         oct_trainer_tell(t, sink, "low precision: off");
     }
+    OCT_TRY(oct_converters_tell(t->config, &t->build, tell_message, t, err));
     oct_trainer_tell(t, sink, "data: %lld files, %lld tokens, %lld samples of %lld",
                      (long long)oct_dataset_files(t->data), (long long)oct_dataset_tokens(t->data),
                      (long long)oct_dataset_samples(t->data),
@@ -368,6 +376,7 @@ static void describe(const oct_trainer *t)
         oct_trainer_tell(t, sink, "ranks: %s, %lld micro-batches of a step on each",
                          oct_comm_describe(t->ranks.comm),
                          (long long)t->config->gradient_accumulation_steps);
+    return OCT_OK;
 }
 
 /* The system grants more memory than there is and kills the process when it is touched: what can
@@ -521,8 +530,7 @@ oct_status oct_trainer_set_up(oct_trainer *t, oct_err *err)
     t->last_step = config->training.train_iters;
     if (config->training.stop_at_step >= 0 && config->training.stop_at_step < t->last_step)
         t->last_step = config->training.stop_at_step;
-    describe(t);
-    return OCT_OK;
+    return oct_ranks_agree(&t->ranks, describe(t, err), err);
 }
 
 void oct_trainer_tear_down(oct_trainer *t)
