@@ -8,7 +8,7 @@
 #   # stderr: octet: *text*        glob of the one error line; without: no error line at all
 #   # stdout: *text*               glob that some line of stdout matches; may stand several times
 # It finds `octet`, `json_check` (jansson behind a pipe: PATH=VALUE...), `npy_text`, a tiny model in model/,
-# text.txt, and train.yaml; $SOURCE_DIR is the project. A case that cannot run here says so and exits
+# text.txt, train.yaml, its torchtitan twin train.toml, and both examples of the guide (guide_*.toml); $SOURCE_DIR is the project. A case that cannot run here says so and exits
 # with 77.
 set -eu
 octet=$1 json_check=$2
@@ -25,7 +25,8 @@ PATH="$scratch/bin:$PATH"
 OMP_WAIT_POLICY=passive
 export PATH OMP_WAIT_POLICY
 cp "$SOURCE_DIR/tests/cli/files/config.json" "$scratch/work/model/"
-cp "$SOURCE_DIR/tests/cli/files/train.yaml" "$scratch/work/"
+cp "$SOURCE_DIR/tests/cli/files/train.yaml" "$SOURCE_DIR/tests/cli/files/train.toml" \
+    "$SOURCE_DIR"/tests/unit/fixtures/guide_*.toml "$scratch/work/"
 cp "$SOURCE_DIR/configs/base.yaml" "$scratch/work/"
 head -c 6000 "$SOURCE_DIR/LICENSE" >"$scratch/work/text.txt"
 cp "$case" "$scratch/case"
