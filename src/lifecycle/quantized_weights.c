@@ -45,6 +45,8 @@ static oct_status create_shards(oct_quantized_weights *weights, const oct_plan *
 {
     const int64_t count = collect(plan, NULL);
     void *memory = NULL;
+    if (count == 0) /* low precision is off: nothing of it is there */
+        return OCT_OK;
     OCT_TRY(oct_arena_array(&weights->arena, count, sizeof *weights->params, &memory, err));
     weights->params = memory;
     OCT_TRY(oct_arena_array(&weights->arena, count, sizeof *weights->shards, &memory, err));
@@ -69,6 +71,8 @@ static oct_status quantize(oct_quantized_weights *weights, const float *const *m
                            const oct_exec *exec, oct_trace *trace, oct_err *err)
 {
     int64_t shared = 0;
+    if (weights->count == 0)
+        return OCT_OK;
     for (int64_t i = 0; i < weights->count; i++)
         if (oct_weight_shared_amax_count(weights->shards[i]) > 0)
             OCT_TRY(oct_weight_local_amax(exec, weights->shards[i], masters[i],
@@ -122,6 +126,8 @@ oct_status oct_quantized_weights_shard(oct_quantized_weights *weights, oct_fsdp 
                                        bool narrow_backward, oct_err *err)
 {
     void *memory = NULL;
+    if (weights->count == 0)
+        return OCT_OK;
     OCT_TRY(oct_arena_array(&weights->arena, weights->count, sizeof(oct_gathered_weight), &memory,
                             err));
     oct_gathered_weight *gathered = memory;

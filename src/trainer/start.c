@@ -495,6 +495,9 @@ static oct_status allocate_shares(oct_trainer *t, oct_err *err)
     t->own = memory;
     OCT_TRY(oct_arena_array(&t->memory, share * t->ranks.count, sizeof(int64_t), &memory, err));
     t->all = memory;
+    OCT_TRY(oct_arena_array(&t->memory, t->ranks.count, sizeof *t->peaks, &memory, err));
+    memset(memory, 0, (size_t)t->ranks.count * sizeof *t->peaks);
+    t->peaks = memory;
     return OCT_OK;
 }
 

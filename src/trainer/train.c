@@ -1,6 +1,7 @@
 #include "trainer/train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -162,7 +163,8 @@ static oct_status share_step(oct_trainer *t, const double *sums, int64_t fma_mat
     row->loss = add_micro_batches(t, STEP_WORDS, steps, share) / (double)row->tokens;
     for (int r = 0; r < t->ranks.count; r++) {
         const int64_t *of_rank = t->all + r * share;
-        t->peak_memory_bytes = oct_max_i64(t->peak_memory_bytes, of_rank[PEAK_WORD]);
+        t->peaks[r] = of_rank[PEAK_WORD];
+        t->peak_memory_bytes = oct_max_i64(t->peak_memory_bytes, t->peaks[r]);
         row->fma_matmuls += of_rank[FMA_WORD];
         for (int64_t e = 0; e < experts; e++) {
             counts[e] = (r == 0 ? 0 : counts[e]) + of_rank[STEP_WORDS + steps + e];
@@ -386,6 +388,18 @@ static void save_before_stopping(oct_trainer *t)
         warn_of_save(t, save(t, false, &err), &err);
 }
 
+/* What the largest rank needed is in every row; of several ranks each one's is told at the end. */
+static void tell_peaks(const oct_trainer *t)
+{
+    char line[1024] = "";
+    size_t used = 0;
+    for (int r = 0; r < t->ranks.count && used < sizeof line; r++)
+        used += (size_t)snprintf(line + used, sizeof line - used, " %lld",
+                                 (long long)(t->peaks[r] / (1 << 20)));
+    if (t->ranks.count > 1 && t->peak_memory_bytes > 0)
+        oct_trainer_tell(t, t->options->observer.message, "peak memory of each rank, MiB:%s", line);
+}
+
 static oct_status run_steps(oct_trainer *t, oct_train_result *result, oct_err *err)
 {
     const oct_status status = take_steps(t, err);
@@ -396,6 +410,7 @@ static oct_status run_steps(oct_trainer *t, oct_train_result *result, oct_err *e
         t->ranks.agreed = agreed;
         return status;
     }
+    tell_peaks(t);
     OCT_TRY(finish_save(t, err));
     if (t->saved_step != t->state.step)
         OCT_TRY(save(t, false, err));

@@ -33,7 +33,8 @@ typedef struct oct_trainer {
     oct_item_list items;
     oct_lr_schedule schedule;
     oct_train_state state;
-    int64_t peak_memory_bytes; /* of the largest rank, up to the last step */
+    int64_t *peaks;            /* [ranks] bytes, up to the last step */
+    int64_t peak_memory_bytes; /* of the largest rank */
     int64_t last_step;         /* where this run ends */
     int64_t saved_step;        /* newest checkpoint that was reported saved, -1 if none */
     bool saving;               /* a checkpoint is on its way */

@@ -52,17 +52,18 @@ static void make_command(const oct_verify *v, const oct_verify_job *job, oct_ver
     }
     add(c, "train");
     add(c, job->config ? job->config : oct_verify_config(v));
-    for (int i = 0; i < 4 && format_words[job->format][i]; i++)
+    for (int i = 0; !job->is_bare && i < 4 && format_words[job->format][i]; i++)
         add(c, format_words[job->format][i]);
     add(c, job->is_silent ? "trace=false" : "trace=true");
     for (int i = 0; i < OCT_VERIFY_MAX_WORDS && job->words[i]; i++)
         add(c, job->words[i]);
 }
 
-/* Everything that decides what the run computes; malloc'ed, NULL without memory. */
-static char *make_key(const command *c)
+/* Everything that decides what the run computes, and its turn; malloc'ed, NULL without memory. */
+static char *make_key(const command *c, int turn)
 {
-    size_t bytes = 1;
+    enum { TURN_BYTES = 24 };
+    size_t bytes = TURN_BYTES;
     for (int i = 1; i < c->count; i++)
         bytes += strlen(c->argv[i]) + 1;
     char *key = malloc(bytes);
@@ -75,6 +76,8 @@ static char *make_key(const command *c)
     }
     if (key)
         *end = '\0';
+    if (key && turn > 0)
+        (void)snprintf(end, TURN_BYTES, "(turn %d)", turn);
     return key;
 }
 
@@ -208,7 +211,7 @@ oct_status oct_verify_train(oct_verify *v, json_t *result, const oct_verify_job 
     run->ranks = job->ranks ? job->ranks : v->ranks;
     run->format = job->format;
     make_command(v, job, run, &c);
-    run->key = make_key(&c);
+    run->key = make_key(&c, job->turn);
     run->traces = calloc((size_t)run->ranks, sizeof(oct_verify_trace *));
     const oct_verify_run *made = run->key ? find(v, run->key) : NULL;
     if (!run->key || !run->traces || made) {

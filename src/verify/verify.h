@@ -31,13 +31,17 @@ extern const char *const oct_verify_formats[OCT_VERIFY_FORMAT_COUNT]; /* bf16, m
 
 enum { OCT_VERIFY_MAX_WORDS = 48, OCT_VERIFY_NAME_BYTES = 160 };
 
-/* A training run as a case asks for it. Runs with equal config, ranks and words are made once. */
+/* A training run as a case asks for it. Runs with equal config, ranks, words and turn are made
+ * once.
+ */
 typedef struct oct_verify_job {
     const char *name; /* of its folder OUT/runs/NAME, unless the same run is there already */
     oct_verify_format format;
     const char *config;                      /* NULL: that of the model */
     int ranks;                               /* 0: --ranks */
     bool is_silent;                          /* no trace: for what is timed */
+    bool is_bare;                            /* BF16 without a word of low_precision */
+    int turn;                                /* of what is timed: each turn is a run of its own */
     const char *words[OCT_VERIFY_MAX_WORDS]; /* more `key=value`, up to NULL */
 } oct_verify_job;
 
