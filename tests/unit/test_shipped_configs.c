@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "trainer/converters.h"
 #include "trainer/machine.h"
 #include "trainer/plan_report.h"
 
@@ -37,6 +38,10 @@ static const shipped configs[] = {
     {"configs/mid.yaml", 1, 0, 0, 0, 0, 4 * 1024},
     {"configs/slice.yaml", 1, 713048064, 0, 0, 0, 4096},
     {"configs/slice-vocab.yaml", 1, 1106264064, 0, 0, 0, 4096},
+    {"configs/demo.toml", 1, 0, 0, 0, 0, 8 * 128},
+    {"configs/deepseek_v3_16b/bf16.toml", 8, 16585005056, 0, 0, 0, 2 * MILLION},
+    {"configs/deepseek_v3_16b/mxfp8.toml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
+    {"configs/deepseek_v3_16b/hif8.toml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
     {"configs/deepseek_v3_16b/bf16.yaml", 8, 16585005056, 0, 0, 0, 2 * MILLION},
     {"configs/deepseek_v3_16b/mxfp8.yaml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
     {"configs/deepseek_v3_16b/hif8.yaml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
@@ -52,6 +57,7 @@ static void assert_plans(const shipped *s, const char *const *words, int word_co
     oct_arena_init(&arena, "test configuration");
     if (oct_config_load(&s->file, 1, words, word_count, &arena, NULL, NULL, &config, &err) !=
             OCT_OK ||
+        oct_converters_expand(&config, &arena, NULL, NULL, &err) != OCT_OK ||
         oct_config_resolve(&config, s->ranks, &err) != OCT_OK)
         fail_msg("%s: %s", s->file, err.msg);
     oct_build_init(&build, &config, NULL);
@@ -77,6 +83,60 @@ static void plan__shipped_configs__parameters_hits_and_tokens(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++)
         assert_plans(&configs[i], NULL, 0);
+}
+
+/* A job and its twin in the other dialect. */
+static const struct {
+    const char *toml, *yaml, *word; /* word: over the YAML file, or NULL */
+    int ranks;
+    bool same_rules; /* without converters a TOML job has no rules that wait for a format */
+} twins[] = {
+    {"configs/demo.toml", "configs/demo.yaml", "low_precision.enabled=true", 1, true},
+    {"configs/deepseek_v3_16b/mxfp8.toml", "configs/deepseek_v3_16b/mxfp8.yaml", NULL, 8, true},
+    {"configs/deepseek_v3_16b/hif8.toml", "configs/deepseek_v3_16b/hif8.yaml", NULL, 8, true},
+    {"configs/deepseek_v3_16b/bf16.toml", "configs/deepseek_v3_16b/bf16.yaml", NULL, 8, false},
+};
+
+/* The resolved configuration as text, and the plan as JSON. */
+static void describe(const char *file, const char *word, int ranks, oct_arena *arena, char **text,
+                     oct_json *json)
+{
+    oct_config config;
+    oct_build build;
+    oct_plan_report report;
+    oct_err err = {0};
+    oct_json_init(json);
+    if (oct_config_load(&file, 1, &word, word != NULL, arena, NULL, NULL, &config, &err) !=
+            OCT_OK ||
+        oct_converters_expand(&config, arena, NULL, NULL, &err) != OCT_OK ||
+        oct_config_resolve(&config, ranks, &err) != OCT_OK ||
+        oct_config_print(&config, arena, text, &err) != OCT_OK)
+        fail_msg("%s: %s", file, err.msg);
+    oct_build_init(&build, &config, NULL);
+    if (oct_build_through(&build, OCT_STAGE_PLAN, &err) != OCT_OK ||
+        oct_plan_report_make(&build, ranks, &report, &err) != OCT_OK ||
+        oct_plan_report_json(&build, &report, NULL, json, &err) != OCT_OK)
+        fail_msg("%s: %s", file, err.msg);
+    oct_build_release(&build);
+}
+
+static void twins__both_dialects__same_config_and_plan(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof twins / sizeof twins[0]; i++) {
+        oct_arena arena;
+        oct_json plans[2];
+        char *texts[2];
+        oct_arena_init(&arena, "test configuration");
+        describe(twins[i].toml, NULL, twins[i].ranks, &arena, &texts[0], &plans[0]);
+        describe(twins[i].yaml, twins[i].word, twins[i].ranks, &arena, &texts[1], &plans[1]);
+        if (twins[i].same_rules)
+            assert_string_equal(texts[0], texts[1]);
+        assert_string_equal(plans[0].text, plans[1].text);
+        oct_json_release(&plans[0]);
+        oct_json_release(&plans[1]);
+        oct_arena_release(&arena);
+    }
 }
 
 /* As measured in docs/scaling.md: one rank, the true vocabulary, at most 22 GiB in all formats. */
@@ -133,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan__shipped_configs__parameters_hits_and_tokens),
+        cmocka_unit_test(twins__both_dialects__same_config_and_plan),
         cmocka_unit_test(plan__slice_with_true_vocabulary__fits_22_gib),
         cmocka_unit_test(machine_read__shipped_machines__are_complete),
     };
