@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "cli/cli.h"
+#include "cli/console.h"
 #include "cli/job.h"
 #include "comm/binding.h"
 #include "trainer/train.h"
@@ -22,6 +23,7 @@ typedef struct display {
     bool output_lost;    /* told once */
     bool line_open;      /* a live line stands without its newline */
     oct_json json;       /* of one row, for logging.format: json */
+    oct_console console; /* of torchtitan jobs */
     int64_t rows;        /* seen so far */
     double step_seconds; /* mean of the last steps, for the time left; leaves out the first */
 } display;
@@ -74,6 +76,26 @@ static void format_time(double seconds, char *out, size_t size)
         (void)snprintf(out, size, "%lld:%02lld", s / 60, s % 60);
 }
 
+static void on_built(void *arg, const oct_build *build)
+{
+    display *show = arg;
+    oct_err err;
+    if (show->config->torchtitan && oct_console_open(&show->console, build, &err) != OCT_OK)
+        show->console.peak_flops = 0.0; /* a line without it is better than no run */
+}
+
+/* torchtitan's line in place of ours. */
+static void show_console_line(display *show, const oct_step_metrics *row, bool due)
+{
+    char line[OCT_CONSOLE_LINE];
+    oct_console_count(&show->console, row);
+    if (!due)
+        return;
+    oct_console_format(&show->console, row, line);
+    printf("%s\n", line);
+    check_output(show);
+}
+
 static void on_row(void *arg, const oct_step_metrics *row, int64_t last_step)
 {
     display *show = arg;
@@ -95,6 +117,10 @@ static void on_row(void *arg, const oct_step_metrics *row, int64_t last_step)
     const bool last = row->step >= last_step;
     const bool due =
         row->step % show->config->logging.every == 0 || row->step == 1 || last || row->skipped;
+    if (show->config->torchtitan) {
+        show_console_line(show, row, due);
+        return;
+    }
     if (!due && !show->terminal)
         return;
     char left[32];
@@ -162,6 +188,7 @@ static int run(oct_comm *comm, const request *r)
         .observer = {.arg = &show,
                      .message = on_message,
                      .warning = on_warning,
+                     .built = on_built,
                      .row = on_row,
                      .saved = on_saved},
     };

@@ -376,6 +376,8 @@ static oct_status describe(oct_trainer *t, oct_err *err)
         oct_trainer_tell(t, sink, "ranks: %s, %lld micro-batches of a step on each",
                          oct_comm_describe(t->ranks.comm),
                          (long long)t->config->gradient_accumulation_steps);
+    if (t->options->observer.built && t->ranks.rank == 0)
+        t->options->observer.built(t->options->observer.arg, &t->build);
     return OCT_OK;
 }
 

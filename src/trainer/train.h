@@ -13,6 +13,7 @@ typedef struct oct_train_observer {
     void *arg;
     void (*message)(void *arg, const char *line); /* what was built, where it resumed */
     void (*warning)(void *arg, const char *line);
+    void (*built)(void *arg, const oct_build *build); /* once, before the first step */
     void (*row)(void *arg, const oct_step_metrics *row, int64_t last_step);
     void (*saved)(void *arg, int64_t step);
     /* After the backward pass of a step, before its gradients are judged: for tests. */

@@ -270,6 +270,12 @@ FAULTS = [
     Fault("torchtitan-names-w1-w3-swapped", "src/model/deepseek_v3/torchtitan_names.c",
           '{"layers.*.feed_forward.w1", "model.layers.*.mlp.gate_proj"}',
           '{"layers.*.feed_forward.w3", "model.layers.*.mlp.gate_proj"}', "test_converters$"),
+    Fault("torchtitan-line-of-every-step", "src/cli/train.c",
+          "    oct_console_count(&show->console, row);\n    if (!due)\n        return;\n",
+          "    oct_console_count(&show->console, row);\n    (void)due;\n", "cli_torchtitan_console"),
+    Fault("torchtitan-override-under-files", "src/config/torchtitan.c",
+          "    return oct_value_merge(job->keys, map, job->arena, err);\n}\n\n/* --- All",
+          "    return OCT_OK;\n}\n\n/* --- All", "test_torchtitan$|cli_torchtitan"),
     # --- checkpoints ---
     Fault("commit-crc-unchecked", "src/checkpoint/commit.c",
           "if (memcmp(text + body, suffix, SUFFIX_BYTES) != 0)",
