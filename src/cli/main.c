@@ -12,13 +12,13 @@
 
 static const oct_command commands[] = {
     {"train", oct_command_train,
-     "CONFIG... [key.path=value ...] [--run-dir DIR] [--resume latest|step-N|none] "
-     "[--print-config]",
+     "CONFIG... [key.path=value ...] [--section.key value ...] [--run-dir DIR] "
+     "[--resume latest|step-N|none] [--print-config]",
      "train a model, or go on with a run"},
     {"launch", oct_command_launch, "-n RANKS [--hostfile FILE] [--mpirun PROGRAM] -- COMMAND ...",
      "run a command on several ranks, with what more ranks than cores need"},
     {"plan", oct_command_plan,
-     "CONFIG... [key.path=value ...] [--ranks R] [--machine FILE] [--json]",
+     "CONFIG... [key.path=value ...] [--ranks R] [--machine FILE] [--json] [--print-modules]",
      "dry run: what would be replaced, shapes, memory, operations; allocates no weights"},
     {"verify", oct_command_verify,
      "[--ranks R] [--model scaled|slice|16b] [--config FILE --case bf16|mxfp8|hif8_current] "

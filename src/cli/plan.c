@@ -83,9 +83,31 @@ static oct_status print_json(const oct_build *build, const oct_plan_report *repo
     return status;
 }
 
-/* machine_file NULL: no times. */
-static int run(oct_job *job, int64_t ranks, const char *machine_file, bool as_json)
+static oct_status print_module(void *arg, const char *fqn, oct_module **slot, oct_err *err)
 {
+    (void)arg;
+    (void)err;
+    printf("%s  %s\n", *fqn ? fqn : "(root)", (*slot)->type->name);
+    return OCT_OK;
+}
+
+/* Every module under its name, replaced as in training: on meta, nothing has values. */
+static oct_status print_modules(oct_build *build, oct_err *err)
+{
+    OCT_TRY(oct_plan_apply(build->plan, &build->tree, &build->policy, &build->trace, err));
+    return oct_module_walk(&build->tree, print_module, NULL, err);
+}
+
+/* What is asked for. */
+typedef struct request {
+    const char *ranks, *machine; /* machine NULL: no times */
+    bool as_json, modules;
+} request;
+
+static int run(oct_job *job, int64_t ranks, const request *r)
+{
+    const char *machine_file = r->machine;
+    const bool as_json = r->as_json;
     oct_build build;
     oct_plan_report report;
     oct_machine rates;
@@ -98,11 +120,13 @@ static int run(oct_job *job, int64_t ranks, const char *machine_file, bool as_js
         status = oct_build_through(&build, OCT_STAGE_PLAN, &err);
     if (status == OCT_OK)
         status = oct_plan_report_make(&build, ranks, &report, &err);
-    if (status == OCT_OK && as_json)
+    if (status == OCT_OK && r->modules)
+        status = print_modules(&build, &err);
+    else if (status == OCT_OK && as_json)
         status = print_json(&build, &report, machine, &err);
     else if (status == OCT_OK)
         print_text(&build, &report);
-    if (status == OCT_OK && machine && !as_json) {
+    if (status == OCT_OK && machine && !as_json && !r->modules) {
         const oct_step_time time = oct_step_time_of(machine, &build, &report);
         print_time(machine, &time);
     }
@@ -113,27 +137,28 @@ static int run(oct_job *job, int64_t ranks, const char *machine_file, bool as_js
 int oct_command_plan(int argc, char **argv)
 {
     static oct_job job;
-    const char *ranks_text = "1", *machine = NULL;
-    bool as_json = false;
+    request r = {.ranks = "1"};
     for (int i = 1; i < argc; i++) {
-        int taken = oct_cli_option(name, argc, argv, &i, "--ranks", &ranks_text);
+        int taken = oct_cli_option(name, argc, argv, &i, "--ranks", &r.ranks);
         if (taken == 0)
-            taken = oct_cli_option(name, argc, argv, &i, "--machine", &machine);
+            taken = oct_cli_option(name, argc, argv, &i, "--machine", &r.machine);
         if (taken < 0)
             return OCT_EXIT_USAGE;
         if (taken)
             continue;
         if (strcmp(argv[i], "--json") == 0)
-            as_json = true;
+            r.as_json = true;
+        else if (strcmp(argv[i], "--print-modules") == 0)
+            r.modules = true;
         else if (oct_job_argument(&job, name, argc, argv, &i) != 0)
             return OCT_EXIT_USAGE;
     }
     long long ranks = 1;
-    if (oct_cli_integer(name, "--ranks", ranks_text, 1, 1 << 16, &ranks) != 0)
+    if (oct_cli_integer(name, "--ranks", r.ranks, 1, 1 << 16, &ranks) != 0)
         return OCT_EXIT_USAGE;
     int code = oct_job_load(&job, name, (int)ranks);
     if (code == 0)
-        code = run(&job, ranks, machine, as_json);
+        code = run(&job, ranks, &r);
     oct_job_release(&job);
     return code;
 }
