@@ -285,7 +285,7 @@ static const oct_torchtitan_key keys[] = {
     WARNED("validation.dataloader.pin_memory", BOOL, "false", "samples are read from mapped files"),
     WARNED("validation.dataloader.prefetch_factor", INT, "null",
            "samples are read from mapped files"),
-    MAPPED("debug.seed", INT, "null", "seed", NULL),
+    MAPPED("debug.seed", INT, "null", "seed", "null = 2026: no run has a random seed"),
     IGNORED("debug.deterministic", BOOL, "false", "every run is deterministic", NULL),
     IGNORED("debug.deterministic_warn_only", BOOL, "false", "every run is deterministic", NULL),
     REFUSED("debug.moe_force_load_balance", BOOL, "false", "the router chooses the experts"),

@@ -13,6 +13,7 @@
 #include "config/schema.h"
 #include "config/torchtitan.h"
 #include "config/torchtitan_keys.h"
+#include "config/torchtitan_text.h"
 #include "config/yaml.h"
 #include "unit/temp_dir.h"
 
@@ -241,6 +242,35 @@ static void torchtitan__table__defaults_are_legal_and_targets_exist(void **state
         if (key->fate != OCT_TT_READ && strstr(notes, "warning"))
             fail_msg("%s: %s", word, notes);
     }
+}
+
+/* The committed page holds the generated text; OCTET_UPDATE=1 writes it. */
+static void torchtitan__reference_page__same_bytes(void **state)
+{
+    (void)state;
+    static const char page[] = OCTET_SOURCE_DIR "/docs/config-toml.md";
+    char *text = NULL, committed[65536];
+    assert_int_equal(oct_torchtitan_reference_markdown(&arena, &text, &err), OCT_OK);
+    if (getenv("OCTET_UPDATE")) {
+        FILE *out = fopen(page, "wb");
+        assert_non_null(out);
+        assert_int_equal(fwrite(text, 1, strlen(text), out), strlen(text));
+        assert_int_equal(fclose(out), 0);
+    }
+    FILE *in = fopen(page, "rb");
+    assert_non_null(in);
+    committed[fread(committed, 1, sizeof committed - 1, in)] = '\0';
+    assert_int_equal(fclose(in), 0);
+    assert_string_equal(committed, text);
+    int count = 0;
+    const oct_torchtitan_key *keys = oct_torchtitan_keys(&count);
+    for (int i = 0; i < count; i++) {
+        char cell[128];
+        (void)snprintf(cell, sizeof cell, "| `%s` |", keys[i].path);
+        assert_non_null(strstr(text, cell));
+    }
+    assert_non_null(strstr(text, "\n- `moe.bias_update_rate`: "));
+    assert_null(strstr(text, "\n- `training.seq_length`: "));
 }
 
 /* --- Refused and warned about --- */
@@ -483,6 +513,12 @@ static void torchtitan__converters__names_order_types_recipes(void **state)
     assert_string_equal(config.low_precision.scaling, "current");
     assert_string_equal(config.torchtitan->recipe, "hif8");
     assert_false(config.torchtitan->expanded);
+    /* Empty sections: the guide's defaults, not those of torchtitan 0.2.2. */
+    accepts("[model]\nconverters = ['quantize.linear.mx']\n[quantize.linear.mx]\n", NULL);
+    assert_string_equal(config.torchtitan->recipe, "mxfp8");
+    assert_string_equal(config.low_precision.format, "mxfp8_e4m3");
+    assert_int_equal(config.torchtitan->filter_fqns.count, 0);
+    assert_int_equal(config.torchtitan->fqns.count, 0);
     /* An unlisted converter's recipe is not looked at. */
     accepts("[model]\nconverters = ['npu_gmm']\n[quantize.linear.mx]\nrecipe_name = 'x'\n", NULL);
 }
@@ -495,6 +531,7 @@ int main(void)
         TEST(torchtitan__every_mapped_key__reaches_its_member),
         TEST(torchtitan__keys_that_decide_together),
         TEST(torchtitan__table__defaults_are_legal_and_targets_exist),
+        TEST(torchtitan__reference_page__same_bytes),
         TEST(torchtitan__unknown_names__all_of_a_section_with_the_nearest),
         TEST(torchtitan__what_would_change_results__refused_by_name),
         TEST(torchtitan__what_has_no_effect__told_once_by_name),
