@@ -14,6 +14,7 @@ typedef struct armed_point {
     char name[MAX_NAME_BYTES];
     int64_t left; /* passes until it acts; 0: free */
     int rank;     /* ANY_RANK or the one whose passes count */
+    int64_t step; /* 0 or the one whose passes count */
     oct_fault_action action;
 } armed_point;
 
@@ -22,6 +23,7 @@ atomic_int oct_fault_armed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static armed_point points[MAX_POINTS];
 static _Thread_local int own_rank;
+static _Thread_local int64_t own_step;
 
 void oct_fault_set_rank(int rank)
 {
@@ -33,8 +35,13 @@ int oct_fault_rank(void)
     return own_rank;
 }
 
-static oct_status arm(const char *point, int64_t nth, int rank, oct_fault_action action,
-                      oct_err *err)
+void oct_fault_set_step(int64_t step)
+{
+    own_step = step;
+}
+
+static oct_status arm(const char *point, int64_t nth, int rank, int64_t step,
+                      oct_fault_action action, oct_err *err)
 {
     const size_t length = strlen(point);
     if (nth < 1 || length == 0 || length >= MAX_NAME_BYTES)
@@ -50,6 +57,7 @@ static oct_status arm(const char *point, int64_t nth, int rank, oct_fault_action
         memcpy(points[i].name, point, length + 1);
         points[i].left = nth;
         points[i].rank = rank;
+        points[i].step = step;
         points[i].action = action;
         atomic_fetch_add(&oct_fault_armed, 1);
         status = OCT_OK;
@@ -64,7 +72,7 @@ static oct_status arm(const char *point, int64_t nth, int rank, oct_fault_action
 
 oct_status oct_fault_arm(const char *point, int64_t nth, oct_fault_action action, oct_err *err)
 {
-    return arm(point, nth, ANY_RANK, action, err);
+    return arm(point, nth, ANY_RANK, 0, action, err);
 }
 
 oct_status oct_fault_arm_rank(const char *point, int64_t nth, int rank, oct_fault_action action,
@@ -73,7 +81,7 @@ oct_status oct_fault_arm_rank(const char *point, int64_t nth, int rank, oct_faul
     if (rank < 0)
         return OCT_FAIL(err, OCT_E_API,
                         "cannot arm fault point '%s': rank %d, 0 or more is required", point, rank);
-    return arm(point, nth, rank, action, err);
+    return arm(point, nth, rank, 0, action, err);
 }
 
 /* A whole number >= low that is all of `text`; -1 if it is not. */
@@ -97,8 +105,11 @@ static bool read_word(char *word, armed_point *out)
     memcpy(out->name, point, strlen(point) + 1);
     for (const char *part = strtok_r(NULL, ":", &rest); part; part = strtok_r(NULL, ":", &rest)) {
         const long long rank = strncmp(part, "rank=", 5) == 0 ? number_of(part + 5, 0) : -1;
+        const long long step = strncmp(part, "step=", 5) == 0 ? number_of(part + 5, 1) : 0;
         if (rank >= 0 && rank <= INT_MAX)
             out->rank = (int)rank;
+        else if (step > 0)
+            out->step = step;
         else if (strcmp(part, "kill") == 0)
             out->action = OCT_FAULT_KILL;
         else if (strcmp(part, "term") == 0)
@@ -117,9 +128,9 @@ static oct_status arm_word(char *word, oct_err *err)
     armed_point point;
     if (!read_word(word, &point))
         return OCT_FAIL(err, OCT_E_CONFIG,
-                        "cannot arm a fault: '%s', point:n[:rank=R][:kill|:term] is required (%s)",
+                        "cannot arm a fault: '%s', point:n[:rank=R][:step=S][:kill|:term] is required (%s)",
                         shown, OCT_FAULT_ENV);
-    return arm(point.name, point.left, point.rank, point.action, err);
+    return arm(point.name, point.left, point.rank, point.step, point.action, err);
 }
 
 oct_status oct_fault_arm_from_environment(oct_err *err)
@@ -155,6 +166,8 @@ bool oct_fault_pass(const char *point)
         if (points[i].left == 0 || strcmp(points[i].name, point) != 0)
             continue;
         if (points[i].rank != ANY_RANK && points[i].rank != own_rank)
+            continue;
+        if (points[i].step != 0 && points[i].step != own_step)
             continue;
         if (--points[i].left > 0)
             continue;

@@ -1,6 +1,7 @@
 /* Named fault points: a test arms a point, the n-th time the code passes it the point reports a
- * failure (or signals the process). A point may be armed for one rank: only passes of threads that
- * said they work for it count. With nothing armed a point costs one relaxed load. */
+ * failure (or signals the process). A point may be armed for one rank or one training step: only
+ * passes of threads that said they work for it count. With nothing armed a point costs one relaxed
+ * load. */
 #ifndef OCT_BASE_FAULT_H
 #define OCT_BASE_FAULT_H
 
@@ -35,7 +36,10 @@ oct_status oct_fault_arm_rank(const char *point, int64_t nth, int rank, oct_faul
 void oct_fault_set_rank(int rank);
 int oct_fault_rank(void);
 
-/* Arms what OCTET_FAULT says: `point:n[:rank=R][:kill|:term]`, several separated by commas; unset
+/* The calling thread works on this training step from now on, the first is 1; 0: on none. */
+void oct_fault_set_step(int64_t step);
+
+/* Arms what OCTET_FAULT says: `point:n[:rank=R][:step=S][:kill|:term]`, several separated by commas; unset
  * arms nothing. Errors: OCT_E_CONFIG naming the word. */
 oct_status oct_fault_arm_from_environment(oct_err *err) OCT_MUST_CHECK;
 

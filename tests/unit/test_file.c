@@ -187,9 +187,10 @@ static void fault__environment__armed_or_refused(void **state)
     assert_true(oct_fault("a"));
     assert_false(oct_fault("b"));
     assert_true(oct_fault("b"));
-    static const char *const wrong[] = {"a",        "a:0",         "a:x",         ":1",
-                                        "a:1:stop", "a:1kill",     "a:1:rank=",   "a:1:rank=-1",
-                                        "a:1:rank", "a:1:rank=1x", "a:1:rank=1:x"};
+    static const char *const wrong[] = {"a",          "a:0",         "a:x",          ":1",
+                                        "a:1:stop",   "a:1kill",     "a:1:rank=",    "a:1:rank=-1",
+                                        "a:1:rank",   "a:1:rank=1x", "a:1:rank=1:x", "a:1:step",
+                                        "a:1:step=0", "a:1:step=x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         (void)setenv(OCT_FAULT_ENV, wrong[i], 1);
         assert_int_equal(oct_fault_arm_from_environment(&err), OCT_E_CONFIG);
@@ -219,6 +220,24 @@ static void fault__of_a_rank__counts_its_passes_only(void **state)
     assert_true(oct_fault("b"));
     assert_int_equal(oct_fault_arm_rank("point", 1, -1, OCT_FAULT_FAIL, &err), OCT_E_API);
     oct_fault_set_rank(0);
+    assert_int_equal(oct_fault_armed, 0);
+}
+
+static void fault__of_a_step__counts_its_passes_only(void **state)
+{
+    (void)state;
+    oct_err err = {0};
+    (void)setenv(OCT_FAULT_ENV, "a:2:step=3", 1);
+    OK(oct_fault_arm_from_environment(&err));
+    (void)unsetenv(OCT_FAULT_ENV);
+    for (int64_t step = 0; step < 3; step++) {
+        oct_fault_set_step(step);
+        assert_false(oct_fault("a"));
+    }
+    oct_fault_set_step(3);
+    assert_false(oct_fault("a"));
+    assert_true(oct_fault("a"));
+    oct_fault_set_step(0);
     assert_int_equal(oct_fault_armed, 0);
 }
 
@@ -338,6 +357,7 @@ int main(void)
         cmocka_unit_test(fault__nth_pass__acts_once),
         cmocka_unit_test(fault__environment__armed_or_refused),
         cmocka_unit_test(fault__of_a_rank__counts_its_passes_only),
+        cmocka_unit_test(fault__of_a_step__counts_its_passes_only),
         cmocka_unit_test(fault__term__sends_the_signal_and_reports_nothing),
         cmocka_unit_test(fault__kill__process_dies),
         cmocka_unit_test(json__values__text_reads_back),
