@@ -276,6 +276,31 @@ static int case_agree(oct_comm *comm)
     return failures;
 }
 
+/* All know an agreed failure: whoever leaves with it, context in front of it or not, tells nobody.
+ */
+static int case_leave_with_an_agreed_failure(oct_comm *comm)
+{
+    int failures = 0;
+    const int last = oct_comm_size(comm) - 1;
+    for (int wrapped = 0; wrapped < 2; wrapped++) {
+        oct_err err = {0};
+        oct_status status = OCT_OK;
+        oct_comm_phase(comm, "building", NULL);
+        if (oct_comm_rank(comm) == last)
+            status = OCT_FAIL(&err, OCT_E_API, "no master on the last rank");
+        status = oct_comm_agree(comm, status, &err);
+        EXPECT(comm, status == OCT_E_API);
+        if (wrapped)
+            status = OCT_WRAP(&err, status, "building the optimizer");
+        if (last > 0)
+            oct_comm_leave(comm, &err);
+        EXPECT(comm, err.rank == last && strstr(err.msg, "no master on the last rank"));
+        EXPECT(comm, !oct_comm_is_broken(comm));
+        EXPECT(comm, oct_comm_barrier(comm, &err) == OCT_OK);
+    }
+    return failures;
+}
+
 static int comm_cases(oct_comm *comm)
 {
     int failures = 0;
@@ -292,6 +317,7 @@ static int comm_cases(oct_comm *comm)
     failures += case_fold(comm);
     failures += case_fold_of_a_step(comm);
     failures += case_agree(comm);
+    failures += case_leave_with_an_agreed_failure(comm);
     return failures;
 }
 

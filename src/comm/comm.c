@@ -185,10 +185,22 @@ static oct_status break_comm(oct_comm *comm, oct_err *err)
     return err->code;
 }
 
+/* Did all ranks agree on this failure and exchange nothing since? Context may stand before it. */
+static bool knows_all(const oct_comm *comm, const oct_err *err)
+{
+    const size_t whole = strlen(err->msg), agreed = strlen(comm->agreed.msg);
+    return comm->agreed.code != OCT_OK && err->code == comm->agreed.code && whole >= agreed &&
+           strcmp(err->msg + whole - agreed, comm->agreed.msg) == 0;
+}
+
 void oct_comm_leave(oct_comm *comm, oct_err *err)
 {
     if (comm->broken.code != OCT_OK) {
         *err = comm->broken;
+        return;
+    }
+    if (knows_all(comm, err)) {
+        err->rank = comm->agreed.rank;
         return;
     }
     err->rank = comm->rank;
@@ -208,6 +220,7 @@ static oct_status exchange(oct_comm *comm, bool same, oct_err *err)
         err = &unread;
     if (comm->broken.code != OCT_OK)
         return broken_status(comm, err);
+    comm->agreed.code = OCT_OK;
     const double started = oct_clock_seconds();
     const oct_exchange job = {.send = comm->send,
                               .send_bytes = comm->send_bytes,
@@ -599,5 +612,6 @@ oct_status oct_comm_agree(oct_comm *comm, oct_status status, oct_err *err)
         (void)OCT_FAIL(err, (oct_status)first.status, "%s", msg);
     err->code = (oct_status)first.status;
     err->rank = origin;
+    comm->agreed = *err;
     return err->code;
 }

@@ -97,7 +97,8 @@ oct_status oct_comm_agree(oct_comm *comm, oct_status status, oct_err *err) OCT_M
 
 /* This rank failed outside any agreement and will not come back: all others fail with `err` in
  * what they wait for or do next. err->rank becomes this rank; if another rank had failed before,
- * err becomes its error. Not collective. */
+ * err becomes its error. An agreement that ended in this failure, with nothing exchanged since, is
+ * known to all: then only err->rank is put right. Not collective. */
 void oct_comm_leave(oct_comm *comm, oct_err *err);
 
 /* recv = the bytes of all ranks one after another, bytes[r] (known to all) from rank r; any may be

@@ -41,6 +41,7 @@ struct oct_comm {
     char description[96];
     oct_comm_stats stats;
     oct_err broken; /* code is OCT_OK while healthy */
+    oct_err agreed; /* what the last exchange was about, if it was a failure that all have */
     /* [size] each, of the exchange in work */
     const void **send;
     size_t *send_bytes, *recv_bytes;

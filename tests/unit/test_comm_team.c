@@ -178,6 +178,30 @@ static int one_leaves(oct_comm *comm, void *arg)
     return failures;
 }
 
+/* After an agreed failure and one more exchange the same words are news again. */
+static int one_leaves_in_old_words(oct_comm *comm, void *arg)
+{
+    int failures = 0;
+    const int leaver = *(const int *)arg;
+    oct_err err = {0};
+    oct_status status = OCT_OK;
+    oct_comm_phase(comm, "saving", NULL);
+    if (oct_comm_rank(comm) == 0)
+        status = OCT_FAIL(&err, OCT_E_NOMEM, "no memory for layer 3");
+    EXPECT(comm, oct_comm_agree(comm, status, &err) == OCT_E_NOMEM);
+    err = (oct_err){0};
+    return failures + one_leaves(comm, (void *)(uintptr_t)&leaver);
+}
+
+static void comm_leave__in_the_words_of_an_old_agreement__all_others_get_its_error(void **state)
+{
+    (void)state;
+    for (int leaver = 0; leaver < 4; leaver++) {
+        const oct_comm_options options = {.timeout_seconds = 20.0};
+        assert_int_equal(count_failures(4, &options, one_leaves_in_old_words, &leaver), 0);
+    }
+}
+
 static void comm_leave__each_rank__all_others_get_its_error(void **state)
 {
     (void)state;
@@ -311,6 +335,7 @@ int main(void)
         cmocka_unit_test(comm_team__delays__all_cases_hold),
         cmocka_unit_test(comm_team__each_rank_fails_in_each_exchange__all_end_in_its_error),
         cmocka_unit_test(comm_leave__each_rank__all_others_get_its_error),
+        cmocka_unit_test(comm_leave__in_the_words_of_an_old_agreement__all_others_get_its_error),
         cmocka_unit_test(comm_watchdog__rank_that_never_comes__named_with_both_phases),
         cmocka_unit_test(comm_watchdog__slow_rank_with_progress__others_wait),
         cmocka_unit_test(comm_options__out_of_bounds__refused),
