@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
+
 oct_isa oct_cpu_isa(void)
 {
 #if defined(__x86_64__)
@@ -29,7 +31,7 @@ const char *oct_isa_name(oct_isa isa)
 
 oct_status oct_isa_choose(oct_isa *isa, oct_err *err)
 {
-    const oct_isa best = oct_cpu_isa();
+    const oct_isa best = oct_fault("cpu.features") ? OCT_ISA_REF : oct_cpu_isa();
     const char *word = getenv("OCTET_ISA");
     *isa = best;
     if (!word || !*word)
@@ -40,8 +42,9 @@ oct_status oct_isa_choose(oct_isa *isa, oct_err *err)
         if (level > (int)best)
             return OCT_FAIL(
                 err, OCT_E_UNSUPPORTED,
-                "cannot use instruction set '%s': this CPU supports '%s' at most (OCTET_ISA)", word,
-                oct_isa_name(best));
+                "cannot use instruction set '%s': this CPU supports '%s' at most, which is required "
+                "(OCTET_ISA)",
+                word, oct_isa_name(best));
         *isa = (oct_isa)level;
         return OCT_OK;
     }

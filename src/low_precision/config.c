@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/fault.h"
+
 #include "low_precision/hif8/hif8.h"
 #include "low_precision/mxfp8/mxfp8.h"
 
@@ -62,6 +64,17 @@ oct_low_precision_policy oct_low_precision_policy_of(const oct_low_precision_rec
         .format = oct_recipe_quantizer(recipe, OCT_ROLE_INPUT_FWD)->format,
         .recipe = recipe,
     };
+}
+
+oct_status oct_gate_require(const oct_kernels *kernels, const oct_gate_kernel *needed, int count,
+                            oct_err *err)
+{
+    for (int i = 0; i < count; i++)
+        if (!needed[i].present || oct_fault(needed[i].fault))
+            return OCT_FAIL(err, OCT_E_UNSUPPORTED,
+                            "kernel '%s' (%s) is missing in the table of '%s', it is required",
+                            needed[i].name, needed[i].duty, oct_isa_name(kernels->isa));
+    return OCT_OK;
 }
 
 oct_status oct_low_precision_gate(const oct_low_precision_policy *policy,

@@ -35,6 +35,18 @@ typedef struct oct_matmul_routes {
     double pack_seconds; /* spent on packing the operands */
 } oct_matmul_routes;
 
+/* A kernel that a format cannot do without. */
+typedef struct oct_gate_kernel {
+    const char *name;  /* in the table of kernels */
+    const char *duty;  /* what it is for, in the words of the design document */
+    const char *fault; /* fault point that hides it */
+    bool present;
+} oct_gate_kernel;
+
+/* Errors: OCT_E_UNSUPPORTED naming the first kernel that is not there, and its table. */
+oct_status oct_gate_require(const oct_kernels *kernels, const oct_gate_kernel *needed, int count,
+                            oct_err *err) OCT_MUST_CHECK;
+
 struct oct_low_precision_format {
     const char *name;    /* low_precision.format */
     const char *scaling; /* low_precision.scaling */

@@ -94,21 +94,43 @@ static void gate__another_device__the_known_message(void **state)
     assert_non_null(strstr(err.msg, "'ascend'"));
 }
 
+/* Each kernel that a format needs is named when it alone is missing, and no other one is needed. */
 static void gate__missing_kernel__closed_and_says_which(void **state)
 {
     (void)state;
-    oct_kernels none[2] = {{0}, {0}};
-    oct_kernels_init(&none[1], OCT_ISA_REF);
-    none[1].gemm.integer_tile = NULL; /* quantizers alone are not enough */
-    for (int i = 0; oct_low_precision_formats[i / 2]; i++) {
-        const int f = i / 2;
-        oct_err err = {0};
-        const oct_low_precision_policy policy =
-            oct_low_precision_policy_of(oct_low_precision_formats[f]->recipe);
-        assert_int_equal(oct_low_precision_gate(&policy, &none[i % 2], "cpu", &err),
-                         OCT_E_UNSUPPORTED);
-        assert_non_null(strstr(err.msg, oct_low_precision_formats[f]->name));
-    }
+    static const char *const needed[][5] = {
+        {"mx_rows", "mx_cols", "bounds_mxfp8", "integer_tile"},
+        {"amax", "hif8_encode", "bounds_hif8", "integer_tile"},
+    };
+    for (int f = 0; oct_low_precision_formats[f]; f++)
+        for (int k = 0; needed[f][k]; k++) {
+            oct_kernels kernels;
+            oct_kernels_init(&kernels, OCT_ISA_REF);
+            const struct {
+                const char *name;
+                void *entry;
+                size_t bytes;
+            } entries[] = {
+                {"mx_rows", &kernels.quantize.mx_rows, sizeof kernels.quantize.mx_rows},
+                {"mx_cols", &kernels.quantize.mx_cols, sizeof kernels.quantize.mx_cols},
+                {"amax", &kernels.quantize.amax, sizeof kernels.quantize.amax},
+                {"hif8_encode", &kernels.quantize.hif8_encode, sizeof kernels.quantize.hif8_encode},
+                {"bounds_mxfp8", &kernels.gemm.bounds_mxfp8, sizeof kernels.gemm.bounds_mxfp8},
+                {"bounds_hif8", &kernels.gemm.bounds_hif8, sizeof kernels.gemm.bounds_hif8},
+                {"integer_tile", &kernels.gemm.integer_tile, sizeof kernels.gemm.integer_tile},
+            };
+            for (size_t e = 0; e < sizeof entries / sizeof entries[0]; e++)
+                if (strcmp(entries[e].name, needed[f][k]) == 0)
+                    memset(entries[e].entry, 0, entries[e].bytes);
+            oct_err err = {0};
+            const oct_low_precision_policy policy =
+                oct_low_precision_policy_of(oct_low_precision_formats[f]->recipe);
+            assert_int_equal(oct_low_precision_gate(&policy, &kernels, "cpu", &err),
+                             OCT_E_UNSUPPORTED);
+            assert_non_null(strstr(err.msg, oct_low_precision_formats[f]->name));
+            assert_non_null(strstr(err.msg, needed[f][k]));
+            assert_non_null(strstr(err.msg, "'ref'"));
+        }
 }
 
 static void gate__not_enabled__asks_nobody(void **state)

@@ -6,13 +6,16 @@
 
 static oct_status gate(const oct_kernels *kernels, oct_err *err)
 {
-    if (!kernels->quantize.amax || !kernels->quantize.hif8_encode || !kernels->gemm.bounds_hif8 ||
-        !kernels->gemm.integer_tile)
-        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                        "a HiF8 kernel is missing in the table of '%s', amax, hif8_encode, "
-                        "bounds_hif8 and integer_tile are required",
-                        oct_isa_name(kernels->isa));
-    return OCT_OK;
+    const oct_gate_kernel needed[] = {
+        {"amax", "the current amax", "gate.amax", kernels->quantize.amax != NULL},
+        {"hif8_encode", "HiF8 quantization with a given scale", "gate.hif8_encode",
+         kernels->quantize.hif8_encode != NULL},
+        {"bounds_hif8", "products of HiF8 operands with FP32 scales", "gate.bounds_hif8",
+         kernels->gemm.bounds_hif8 != NULL},
+        {"integer_tile", "products of 8-bit operands", "gate.integer_tile",
+         kernels->gemm.integer_tile != NULL},
+    };
+    return oct_gate_require(kernels, needed, sizeof needed / sizeof needed[0], err);
 }
 
 static float format_max_of(const oct_quantizer *quantizer)

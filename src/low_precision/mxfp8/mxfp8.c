@@ -5,13 +5,17 @@
 
 static oct_status gate(const oct_kernels *kernels, oct_err *err)
 {
-    if (!kernels->quantize.mx_rows || !kernels->quantize.mx_cols || !kernels->gemm.bounds_mxfp8 ||
-        !kernels->gemm.integer_tile)
-        return OCT_FAIL(err, OCT_E_UNSUPPORTED,
-                        "an MXFP8 kernel is missing in the table of '%s', mx_rows, mx_cols, "
-                        "bounds_mxfp8 and integer_tile are required",
-                        oct_isa_name(kernels->isa));
-    return OCT_OK;
+    const oct_gate_kernel needed[] = {
+        {"mx_rows", "dynamic MX quantization to E4M3 and E8M0", "gate.mx_rows",
+         kernels->quantize.mx_rows != NULL},
+        {"mx_cols", "MX quantization along the other axis", "gate.mx_cols",
+         kernels->quantize.mx_cols != NULL},
+        {"bounds_mxfp8", "products of MXFP8 operands", "gate.bounds_mxfp8",
+         kernels->gemm.bounds_mxfp8 != NULL},
+        {"integer_tile", "products of 8-bit operands", "gate.integer_tile",
+         kernels->gemm.integer_tile != NULL},
+    };
+    return oct_gate_require(kernels, needed, sizeof needed / sizeof needed[0], err);
 }
 
 static oct_mx_rule rule_of(const oct_quantizer *quantizer)
