@@ -54,6 +54,9 @@ void oct_cli_line(const char *start, const char *text);
  * find the same mistake one tells it. */
 void oct_cli_mute(bool mute);
 
+/* Prints to stdout at which stage a run ended that failed. */
+void oct_cli_stopped(const char *stage);
+
 /* Prints "octet: <message>" to stderr and returns the exit code. */
 int oct_cli_fail(oct_status status, const oct_err *err);
 

@@ -112,6 +112,7 @@ static void print_note(void *arg, const char *line)
 
 oct_status oct_job_read(oct_job *job, int ranks, oct_err *err)
 {
+    job->stage = "parse";
     bool torchtitan = false;
     OCT_TRY(oct_torchtitan_is_dialect_of(job->files, job->file_count, &torchtitan, err));
     if (job->dashed && !torchtitan)
@@ -122,6 +123,7 @@ oct_status oct_job_read(oct_job *job, int ranks, oct_err *err)
     OCT_TRY(oct_config_load(job->files, job->file_count, job->words, job->word_count, arena_of(job),
                             print_note, NULL, &job->config, err));
     OCT_TRY(oct_converters_expand(&job->config, &job->arena, print_note, NULL, err));
+    job->stage = "resolve";
     return oct_config_resolve(&job->config, ranks, err);
 }
 

@@ -15,6 +15,7 @@ typedef struct oct_job {
     const char *dashed; /* the first word written with --, for torchtitan jobs only; or NULL */
     oct_arena arena;    /* of the configuration's strings, and of words that were put together */
     oct_config config;
+    const char *stage; /* of oct_job_read that was reached: parse, resolve */
 } oct_job;
 
 /* Takes argv[*i]: `key=value` is a word, anything else a file. A torchtitan job has its words also

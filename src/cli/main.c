@@ -120,6 +120,12 @@ void oct_cli_line(const char *start, const char *text)
     fputc('\n', stderr);
 }
 
+void oct_cli_stopped(const char *stage)
+{
+    if (!muted)
+        printf("stopped at: %s\n", stage);
+}
+
 int oct_cli_fail(oct_status status, const oct_err *err)
 {
     oct_cli_line("octet: ", err->msg[0] ? err->msg : oct_status_name(status));

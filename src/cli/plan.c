@@ -25,6 +25,9 @@ static void print_text(const oct_build *build, const oct_plan_report *report)
         for (int64_t i = 0; i < oct_plan_rule_at(build->plan, r)->pattern_count; i++)
             printf("  %4lld hits  %s\n", (long long)oct_plan_hits(build->plan, r, i),
                    oct_plan_rule_at(build->plan, r)->patterns[i]);
+    printf("products in high precision: %lld Linear, %lld experts, %lld router, %lld attention\n",
+           (long long)report->high_precision.linear, (long long)report->high_precision.experts,
+           (long long)report->high_precision.router, (long long)report->high_precision.attention);
     int64_t replicated = 0;
     for (int64_t i = 0; i < report->shard_count; i++)
         replicated += report->shards[i].replicated;
@@ -130,6 +133,8 @@ static int run(oct_job *job, int64_t ranks, const request *r)
         const oct_step_time time = oct_step_time_of(machine, &build, &report);
         print_time(machine, &time);
     }
+    if (status != OCT_OK && !as_json)
+        oct_cli_stopped(oct_stage_name((oct_stage)build.next_stage));
     oct_build_release(&build);
     return status == OCT_OK ? OCT_EXIT_OK : oct_cli_fail(status, &err);
 }
@@ -157,6 +162,8 @@ int oct_command_plan(int argc, char **argv)
     if (oct_cli_integer(name, "--ranks", r.ranks, 1, 1 << 16, &ranks) != 0)
         return OCT_EXIT_USAGE;
     int code = oct_job_load(&job, name, (int)ranks);
+    if (code != 0 && job.stage && !as_json)
+        oct_cli_stopped(job.stage);
     if (code == 0)
         code = run(&job, ranks, &r);
     oct_job_release(&job);

@@ -161,12 +161,16 @@ static oct_status print_config(oct_job *job, oct_err *err)
     return OCT_OK;
 }
 
-/* A failure is told by the rank where it began. */
-static int tell_failure(const oct_comm *comm, oct_status status, const oct_err *err)
+/* A failure is told by the rank where it began, with the stage of the run that it ended; NULL:
+ * before the first one. */
+static int tell_failure(const oct_comm *comm, oct_status status, const char *stage,
+                        const oct_err *err)
 {
     if (comm && oct_comm_size(comm) > 1 && err->rank != oct_comm_rank(comm))
         return oct_exit_code(status);
     oct_cli_mute(false);
+    if (stage)
+        oct_cli_stopped(stage);
     return oct_cli_fail(status, err);
 }
 
@@ -200,7 +204,7 @@ static int run(oct_comm *comm, const request *r)
     end_line(&show);
     oct_json_release(&show.json);
     if (status != OCT_OK)
-        return tell_failure(comm, status, &err);
+        return tell_failure(comm, status, job->config.logging.json ? NULL : result.failed_at, &err);
     if (result.signal)
         return OCT_EXIT_SIGNAL + result.signal;
     if (result.last_save_failed) {
@@ -209,7 +213,7 @@ static int run(oct_comm *comm, const request *r)
                        "step is required to be (%.256s)",
                        (long long)result.state.step, r->run_dir);
         err.rank = 0;
-        return tell_failure(comm, OCT_E_CHECKPOINT, &err);
+        return tell_failure(comm, OCT_E_CHECKPOINT, NULL, &err);
     }
     return OCT_EXIT_OK;
 }
@@ -298,11 +302,11 @@ static int train(oct_comm *comm, int argc, char **argv, request *r)
     if (status == OCT_OK && r->print_config) {
         if (oct_comm_rank(comm) == 0)
             status = print_config(&r->job, &err);
-        return status == OCT_OK ? OCT_EXIT_OK : tell_failure(comm, status, &err);
+        return status == OCT_OK ? OCT_EXIT_OK : tell_failure(comm, status, NULL, &err);
     }
     if (status == OCT_OK)
         return run(comm, r);
-    return told ? oct_exit_code(status) : tell_failure(comm, status, &err);
+    return told ? oct_exit_code(status) : tell_failure(comm, status, r->job.stage, &err);
 }
 
 int oct_command_train(int argc, char **argv)
@@ -312,7 +316,7 @@ int oct_command_train(int argc, char **argv)
     oct_err err = {0};
     const oct_status status = join_ranks(&comm, &err);
     const int code =
-        status == OCT_OK ? train(comm, argc, argv, &r) : tell_failure(comm, status, &err);
+        status == OCT_OK ? train(comm, argc, argv, &r) : tell_failure(comm, status, NULL, &err);
     oct_job_release(&r.job);
     if (comm && oct_comm_is_broken(comm))
         oct_comm_abort(comm, code);

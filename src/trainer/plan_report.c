@@ -313,6 +313,7 @@ oct_status oct_plan_report_make(oct_build *build, int64_t ranks, oct_plan_report
     OCT_TRY(new_array(&p, build->tree.param_count, sizeof(oct_plan_shard), &out->shards, err));
     OCT_TRY(new_array(&p, oct_dsv3_unit_count(build->model), sizeof(unit_bytes), &p.units, err));
     mark_low_precision(&p, out);
+    OCT_TRY(oct_high_precision_of(build, &out->high_precision, err));
     mark_units(&p);
     for (int64_t i = 0; i < build->tree.param_count; i++)
         OCT_TRY(cut(&p, build->tree.params[i], p.roles[i].low_precision, &out->shards[i], err));
@@ -384,6 +385,12 @@ oct_status oct_plan_report_json(const oct_build *build, const oct_plan_report *r
     oct_json_object(json, "replaced");
     oct_json_int(json, "linear", report->replaced_linear);
     oct_json_int(json, "experts", report->replaced_experts);
+    oct_json_end(json);
+    oct_json_object(json, "high_precision");
+    oct_json_int(json, "linear", report->high_precision.linear);
+    oct_json_int(json, "experts", report->high_precision.experts);
+    oct_json_int(json, "router", report->high_precision.router);
+    oct_json_int(json, "attention", report->high_precision.attention);
     oct_json_end(json);
     put_rules(json, build->plan);
     oct_json_array(json, "shards");

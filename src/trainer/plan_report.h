@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "trainer/build.h"
+#include "trainer/high_precision.h"
 #include "trainer/machine.h"
 
 /* Bytes of the rank that needs most, by what they are for. */
@@ -36,6 +37,7 @@ typedef struct oct_plan_report {
     int64_t ranks;
     int64_t parameters_total, parameters_active, parameters_low_precision;
     int64_t replaced_linear, replaced_experts;
+    oct_high_precision high_precision;
     oct_plan_shard *shards; /* one per parameter, in tree order */
     int64_t shard_count;
     oct_plan_bytes bytes;

@@ -22,8 +22,9 @@ void oct_ranks_release(oct_ranks *ranks)
     ranks->bytes = NULL;
 }
 
-void oct_ranks_phase(const oct_ranks *ranks, const char *what, const char *fqn)
+void oct_ranks_phase(oct_ranks *ranks, const char *what, const char *fqn)
 {
+    ranks->phase = fqn ? fqn : what;
     if (ranks->comm)
         oct_comm_phase(ranks->comm, what, fqn);
 }

@@ -12,6 +12,7 @@ typedef struct oct_ranks {
     oct_comm *comm; /* borrowed; NULL: one rank */
     int rank, count;
     bool agreed;   /* the last agreement was a failure, which every rank has */
+    const char *phase; /* what this rank does; NULL: nothing yet */
     size_t *bytes; /* [count], for all-gathers */
 } oct_ranks;
 
@@ -19,8 +20,9 @@ typedef struct oct_ranks {
 oct_status oct_ranks_init(oct_ranks *ranks, oct_comm *comm, oct_err *err) OCT_MUST_CHECK;
 void oct_ranks_release(oct_ranks *ranks);
 
-/* Names what this rank does from here on; what (and fqn, or NULL) as in oct_comm_phase. */
-void oct_ranks_phase(const oct_ranks *ranks, const char *what, const char *fqn);
+/* Names what this rank does from here on; what (and fqn, or NULL) as in oct_comm_phase. Both are
+ * borrowed. */
+void oct_ranks_phase(oct_ranks *ranks, const char *what, const char *fqn);
 
 /* Ends a phase without collectives that can fail on one rank: every rank goes on, or all return the
  * first failure. Collective. err must not be NULL. */

@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "comm/binding.h"
 #include "trainer/converters.h"
+#include "trainer/high_precision.h"
 #include "trainer/plan_report.h"
 
 void oct_trainer_tell(const oct_trainer *t, void (*sink)(void *arg, const char *line),
@@ -344,6 +345,19 @@ static void tell_message(void *arg, const char *line)
     oct_trainer_tell(t, t->options->observer.message, "%s", line);
 }
 
+/* Products that a forward function computes itself cannot be replaced: they are told. */
+static oct_status describe_high_precision(oct_trainer *t, oct_err *err)
+{
+    oct_high_precision kept;
+    OCT_TRY(oct_high_precision_of(&t->build, &kept, err));
+    oct_trainer_tell(t, t->options->observer.message,
+                     "  in high precision: %lld Linear, %lld experts, and the products inside "
+                     "%lld routers and %lld attentions",
+                     (long long)kept.linear, (long long)kept.experts, (long long)kept.router,
+                     (long long)kept.attention / 2);
+    return OCT_OK;
+}
+
 static oct_status describe(oct_trainer *t, oct_err *err)
 {
     void (*sink)(void *, const char *) = t->options->observer.message;
@@ -362,6 +376,7 @@ static oct_status describe(oct_trainer *t, oct_err *err)
                 oct_trainer_tell(t, sink, "  %s: %lld hits",
                                  oct_plan_rule_at(build->plan, r)->patterns[p],
                                  (long long)oct_plan_hits(build->plan, r, p));
+        OCT_TRY(describe_high_precision(t, err));
     } else {
         oct_trainer_tell(t, sink, "low precision: off");
     }
@@ -428,6 +443,7 @@ static oct_status choose_threads(oct_trainer *t, oct_err *err)
 static oct_status plan(oct_trainer *t, oct_err *err)
 {
     OCT_TRY(build_through(t, OCT_STAGE_PLAN, err));
+    oct_ranks_phase(&t->ranks, "build", oct_stage_name(OCT_STAGE_CUT)); /* as it will be cut */
     return check_memory(&t->build, &t->ranks, err);
 }
 

@@ -273,6 +273,8 @@ static oct_status train_step(oct_trainer *t, oct_err *err)
     build->profile = (oct_profile){0};
     build->trace.step = t->state.step;
     t->state.attempt++;
+    t->stepping = true;
+    oct_fault_set_step(t->state.attempt);
     oct_step_metrics row = {
         .attempt = t->state.attempt, .tokens = tokens, .lr = config->optimizer.lr * lr_factor};
 
@@ -456,10 +458,13 @@ oct_status oct_train(const oct_config *config, const oct_train_options *options,
 
     oct_status status = oct_ranks_init(&t->ranks, options->comm, err);
     oct_fault_set_rank(t->ranks.rank);
+    oct_fault_set_step(0);
     oct_signals_install();
     if (status == OCT_OK)
         status = run_all(t, result, err);
     oct_signals_restore();
+    if (status != OCT_OK)
+        result->failed_at = t->stepping ? "step" : t->ranks.phase;
     status = oct_ranks_leave(&t->ranks, status, err);
     result->state = t->state;
     result->last_save_failed = t->last_save_failed;

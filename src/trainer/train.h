@@ -33,6 +33,9 @@ typedef struct oct_train_options {
 /* How a run ended. */
 typedef struct oct_train_result {
     oct_train_state state;
+    /* A failed run: the stage of the build that it did not pass (oct_stage_name), "step", or what
+     * else this rank did, as in "opening data". */
+    const char *failed_at;
     int signal;         /* number of the signal that stopped it, 0 if none */
     bool nothing_to_do; /* it was already complete */
     bool

@@ -41,6 +41,7 @@ typedef struct oct_trainer {
     bool last_save_failed;
     int signal;    /* that stops the run, on every rank; 0: none so far */
     bool row_lost; /* metrics could not be written; the state is that of a whole step */
+    bool stepping; /* the first step has begun */
     bool reserved; /* the first step has shown how much memory a step needs */
 } oct_trainer;
 
