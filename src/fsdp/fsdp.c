@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/size.h"
 
 enum { PHASES = 2, NO_WINDOW = -1 };
@@ -582,6 +583,8 @@ static oct_status gather(oct_fsdp *fsdp, int64_t u, oct_fsdp_phase phase, oct_er
     for (int64_t i = 0; i < unit->given.count; i++)
         if (!params[i].param->replicated)
             OCT_TRY(prepare(fsdp, &params[i], unit, phase, &part_count, err));
+    if (oct_fault("fsdp.gather"))
+        return OCT_FAIL(err, OCT_E_COMM, "the all-gather failed: a fault is planted");
     OCT_TRY(oct_comm_all_gather_many(fsdp->options.comm, fsdp->parts, part_count, err));
     for (int64_t i = 0; i < unit->given.count; i++)
         if (!params[i].param->replicated)
@@ -702,8 +705,10 @@ static oct_status close_grad(void *arg, const oct_param *param, oct_err *err)
                         param->fqn);
     const oct_span span = oct_profile_begin(fsdp->options.profile, OCT_PART_REDUCE_SCATTER);
     const oct_status status =
-        oct_comm_fold(fsdp->options.comm, fsdp->options.reduce_dtype, fsdp->staging, p->counts,
-                      param->grad + p->own_begin, param->grad_started, err);
+        oct_fault("fsdp.reduce")
+            ? OCT_FAIL(err, OCT_E_COMM, "the reduce-scatter failed: a fault is planted")
+            : oct_comm_fold(fsdp->options.comm, fsdp->options.reduce_dtype, fsdp->staging,
+                            p->counts, param->grad + p->own_begin, param->grad_started, err);
     if (status != OCT_OK)
         return OCT_WRAP(err, status, "reducing the gradient of '%s'", param->fqn);
     fsdp->open = NULL;

@@ -1,5 +1,6 @@
 #include "lifecycle/quantized_weights.h"
 
+#include "base/fault.h"
 #include "lifecycle/gathered_weight.h"
 
 void oct_quantized_weights_init(oct_quantized_weights *weights)
@@ -137,7 +138,10 @@ oct_status oct_quantized_weights_shard(oct_quantized_weights *weights, oct_fsdp 
                                             .shard = weights->shards[i],
                                             .arena = &weights->arena,
                                             .narrow_backward = narrow_backward};
-        if (!param->replicated)
+        if (param->replicated || oct_fault("shard.unseen"))
+            continue;
+        const int times = oct_fault("shard.twice") ? 2 : 1;
+        for (int k = 0; k < times; k++)
             OCT_TRY(
                 oct_fsdp_extend(fsdp, param, &oct_gathered_weight_extension, &gathered[i], err));
     }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/fault.h"
+
 /* --- checks ---------------------------------------------------------------------------------- */
 
 /* Blocks run along K, so the layout says which orientation either side must have. */
@@ -186,6 +188,18 @@ static oct_part part_of(const oct_matmul_label *label)
                                                 : OCT_PART_WGRAD;
 }
 
+static bool fault_is_planted(const oct_matmul_label *label, bool grouped)
+{
+    switch (part_of(label)) {
+    case OCT_PART_FPROP:
+        return oct_fault(grouped ? "matmul.grouped.fprop" : "matmul.dense.fprop");
+    case OCT_PART_DGRAD:
+        return oct_fault(grouped ? "matmul.grouped.dgrad" : "matmul.dense.dgrad");
+    default:
+        return oct_fault(grouped ? "matmul.grouped.wgrad" : "matmul.dense.wgrad");
+    }
+}
+
 static oct_status multiply(const oct_run *run, const oct_matmul_label *label,
                            const oct_operand *left, const oct_operand *right, oct_layout layout,
                            const oct_groups *groups, const oct_gemm_out *out, oct_err *err)
@@ -194,11 +208,14 @@ static oct_status multiply(const oct_run *run, const oct_matmul_label *label,
     oct_matmul_routes routes = {0};
     const oct_arena_watch watch = oct_arena_watch_begin(run->exec->scratch);
     oct_status status = check(left, right, layout, groups, out, err);
+    if (status == OCT_OK && fault_is_planted(label, groups != NULL))
+        status = OCT_FAIL(err, OCT_E_KERNEL, "the kernel failed: a fault is planted");
     if (status == OCT_OK)
         status = left->format->matmul(run->exec, left, right, layout, groups, out, &routes, err);
     const size_t scratch = oct_arena_watch_end(run->exec->scratch, watch);
     if (status != OCT_OK)
-        return OCT_WRAP(err, status, "%s product of '%s'", label->phase, label->fqn);
+        return OCT_WRAP(err, status, "%s product of '%s' in %s", label->phase, label->fqn,
+                        left->format ? left->format->name : "no format");
     oct_profile_end(run->profile, span);
     oct_profile_move(run->profile, span, OCT_PART_PACK, routes.pack_seconds);
     if (run->trace) {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/fault.h"
+
 void oct_quantize_trace(oct_trace *trace, const char *fqn, oct_role role,
                         const oct_operand *operand)
 {
@@ -41,15 +43,34 @@ static oct_status own_groups(const oct_groups *groups, oct_arena *arena, oct_gro
     return OCT_OK;
 }
 
+/* What is quantized, for messages. */
+typedef struct subject {
+    const char *fqn;
+    oct_role role; /* of the row orientation */
+    bool grouped;
+} subject;
+
+static bool fault_is_planted(const subject *of)
+{
+    if (of->role == OCT_ROLE_GRAD_OUTPUT)
+        return oct_fault(of->grouped ? "quantize.grouped.grad_output"
+                                     : "quantize.dense.grad_output");
+    return oct_fault(of->grouped ? "quantize.grouped.input" : "quantize.dense.input");
+}
+
 static oct_status quantize_as(const oct_run *run, const oct_quantizer *quantizer,
-                              const oct_tensor *x, const oct_groups *groups,
+                              const subject *of, const oct_tensor *x, const oct_groups *groups,
                               const oct_quantize_want *row, const oct_quantize_want *col,
                               oct_err *err)
 {
     const oct_status status =
-        quantizer->format->quantize(run->exec, quantizer, x, groups, row, col, err);
-    return status == OCT_OK ? status
-                            : OCT_WRAP(err, status, "quantizing to %s", quantizer->format->name);
+        fault_is_planted(of)
+            ? OCT_FAIL(err, OCT_E_KERNEL, "the kernel failed: a fault is planted")
+            : quantizer->format->quantize(run->exec, quantizer, x, groups, row, col, err);
+    if (status != OCT_OK)
+        return OCT_WRAP(err, status, "quantizing the %s of '%s' to %s", oct_role_name(of->role),
+                        of->fqn, quantizer->format->name);
+    return OCT_OK;
 }
 
 oct_status oct_quantize(const oct_run *run, const oct_low_precision_recipe *recipe, const char *fqn,
@@ -60,6 +81,7 @@ oct_status oct_quantize(const oct_run *run, const oct_low_precision_recipe *reci
     const oct_span span = oct_profile_begin(run->profile, OCT_PART_QUANTIZE);
     const oct_tensor x_2d =
         oct_tensor_2d(x->data, x->dtype, oct_tensor_rows(x), oct_tensor_cols(x));
+    const subject of = {.fqn = fqn, .role = row->role, .grouped = groups && groups->count > 0};
     oct_groups own = {0};
     if (groups && groups->count > 0)
         OCT_TRY(own_groups(groups, col->operand ? col->arena : row->arena, &own, err));
@@ -68,12 +90,12 @@ oct_status oct_quantize(const oct_run *run, const oct_low_precision_recipe *reci
     const oct_quantizer *row_quantizer = oct_recipe_quantizer(recipe, row->role);
     const oct_quantizer *col_quantizer = oct_recipe_quantizer(recipe, col->role);
     if (row_quantizer == col_quantizer) {
-        OCT_TRY(quantize_as(run, row_quantizer, &x_2d, &own, &row_want, &col_want, err));
+        OCT_TRY(quantize_as(run, row_quantizer, &of, &x_2d, &own, &row_want, &col_want, err));
     } else {
         if (row->operand)
-            OCT_TRY(quantize_as(run, row_quantizer, &x_2d, &own, &row_want, &nothing, err));
+            OCT_TRY(quantize_as(run, row_quantizer, &of, &x_2d, &own, &row_want, &nothing, err));
         if (col->operand)
-            OCT_TRY(quantize_as(run, col_quantizer, &x_2d, &own, &nothing, &col_want, err));
+            OCT_TRY(quantize_as(run, col_quantizer, &of, &x_2d, &own, &nothing, &col_want, err));
     }
     if (row->operand)
         oct_quantize_trace(run->trace, fqn, row->role, row->operand);

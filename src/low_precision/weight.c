@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "low_precision/quantizer.h"
 
 int64_t oct_weight_bytes(const oct_low_precision_format *format, int ndim, const int64_t *shape)
@@ -192,6 +193,8 @@ oct_status oct_weight_refresh(const oct_exec *exec, oct_trace *trace, oct_weight
                (size_t)oct_weight_shared_amax_count(weight) * sizeof(float));
     else if (weight->amax)
         status = oct_weight_local_amax(exec, weight, master, weight->amax, err);
+    if (status == OCT_OK && oct_fault("weight.refresh"))
+        status = OCT_FAIL(err, OCT_E_KERNEL, "the kernel failed: a fault is planted");
     if (status == OCT_OK)
         status = weight->format->refresh(exec, weight, &tensor, err);
     if (status != OCT_OK)

@@ -47,10 +47,10 @@ static oct_status build_slots(oct_optimizer *optimizer, const oct_module_tree *t
 {
     for (int64_t i = 0; i < tree->param_count; i++) {
         oct_param *param = tree->params[i];
-        if (!param->init)
+        if (!param->init || oct_fault("optimizer.master"))
             return OCT_FAIL(err, OCT_E_API,
-                            "cannot build the optimizer: no initial value, FP32 init is required "
-                            "('%s')",
+                            "cannot build the optimizer: '%s' has no FP32 values to be its master, "
+                            "initial values that are not dequantized are required",
                             param->fqn);
         oct_optim_slot *slot = &optimizer->slots[i];
         optimizer->slot_count = i + 1;

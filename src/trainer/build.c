@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/size.h"
 #include "low_precision/modules/linear.h"
 #include "model/deepseek_v3/low_precision_experts.h"
@@ -74,6 +75,8 @@ static oct_status stage_hf_config(oct_build *build, oct_err *err)
 static oct_status stage_meta(oct_build *build, oct_err *err)
 {
     OCT_TRY(oct_dsv3_build(&build->hf, &build->tree, &build->model, err));
+    if (oct_fault("meta.kernel")) /* as code that computes too early */
+        OCT_TRY(oct_dsv3_init(build->model, &build->exec, (uint64_t)build->config->seed, err));
     if (strcmp(build->config->model.expect, "deepseek_v3_16b") == 0)
         OCT_TRY(oct_dsv3_expect_16b(&build->hf, &build->tree, err));
     return OCT_OK;
@@ -289,6 +292,31 @@ static const struct {
     [OCT_STAGE_MASTERS] = {"masters", stage_masters},
 };
 
+/* Until weights are materialised there is nothing to compute: no parameter has values, no kernel
+ * has taken scratch memory or left an event. */
+static oct_status check_on_meta(const oct_build *build, oct_stage stage, oct_err *err)
+{
+    const char *name = oct_stage_name(stage);
+    for (int64_t p = 0; p < build->tree.param_count; p++) {
+        const oct_param *param = build->tree.params[p];
+        if (param->init || param->value.data || param->storage)
+            return OCT_FAIL(err, OCT_E_API,
+                            "build stage '%s' left the meta device: '%s' has values, none before "
+                            "stage '%s' is required",
+                            name, param->fqn, oct_stage_name(OCT_STAGE_MATERIALISE));
+    }
+    int64_t events = 0;
+    for (int kind = 0; kind < OCT_TRACE_KIND_COUNT; kind++)
+        events += build->trace.count[kind];
+    if (events > 0 || build->scratch.peak_bytes > 0)
+        return OCT_FAIL(err, OCT_E_API,
+                        "build stage '%s' left the meta device: kernels left %lld events and took "
+                        "%zu bytes of scratch, no kernel call before stage '%s' is required",
+                        name, (long long)events, build->scratch.peak_bytes,
+                        oct_stage_name(OCT_STAGE_MATERIALISE));
+    return OCT_OK;
+}
+
 const char *oct_stage_name(oct_stage stage)
 {
     return stage < OCT_STAGE_COUNT ? stages[stage].name : "ready";
@@ -329,6 +357,8 @@ oct_status oct_build_stage(oct_build *build, oct_stage stage, oct_err *err)
                         "is fixed",
                         oct_stage_name(stage), oct_stage_name((oct_stage)build->next_stage));
     OCT_TRY(stages[stage].run(build, err));
+    if (stage < OCT_STAGE_MATERIALISE)
+        OCT_TRY(check_on_meta(build, stage, err));
     build->next_stage = (int)stage + 1;
     return OCT_OK;
 }

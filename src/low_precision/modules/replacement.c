@@ -1,5 +1,6 @@
 #include "low_precision/modules/replacement.h"
 
+#include "base/fault.h"
 #include "low_precision/config.h"
 
 oct_status oct_low_precision_module(oct_module_tree *tree, const oct_module *source,
@@ -12,6 +13,9 @@ oct_status oct_low_precision_module(oct_module_tree *tree, const oct_module *sou
         return OCT_FAIL(err, OCT_E_API,
                         "cannot replace '%s': low precision is off, an enabled policy is required",
                         fqn);
+    if (oct_fault("replacement.build"))
+        return OCT_FAIL(err, OCT_E_PLAN,
+                        "cannot replace '%s': a fault is planted, none is required", fqn);
     void *memory = NULL, *state = NULL;
     OCT_TRY(oct_arena_alloc(&tree->arena, sizeof(oct_module), &memory, err));
     OCT_TRY(oct_arena_alloc(&tree->arena, sizeof *wanted, &state, err));
@@ -20,6 +24,8 @@ oct_status oct_low_precision_module(oct_module_tree *tree, const oct_module *sou
     *made = *source;
     made->type = type;
     made->state = state;
+    if (oct_fault("replacement.schema"))
+        made->param_count--; /* as a factory that lost a parameter */
     *replacement = made;
     return OCT_OK;
 }

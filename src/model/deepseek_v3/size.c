@@ -96,6 +96,11 @@ static oct_status check_frozen_config(const oct_hf_config *hf, oct_err *err)
     for (size_t i = 0; i < sizeof frozen_sizes / sizeof *frozen_sizes; i++) {
         const frozen_field *field = &frozen_sizes[i];
         const int64_t found = *(const int64_t *)(const void *)(base + field->offset);
+        if (found != field->value && field->offset == offsetof(oct_hf_config, q_lora_rank))
+            return OCT_FAIL(err, OCT_E_CONFIG,
+                            "model is not deepseek_v3_16b: 'q_lora_rank' is %lld, required null "
+                            "(model.expect)",
+                            (long long)found);
         if (found != field->value)
             return differs(field->name, found, field->value, err);
     }
@@ -103,13 +108,16 @@ static oct_status check_frozen_config(const oct_hf_config *hf, oct_err *err)
         const frozen_field *field = &frozen_flags[i];
         const bool found = *(const bool *)(base + field->offset);
         if (found != (field->value != 0))
-            return differs(field->name, found, field->value, err);
+            return OCT_FAIL(err, OCT_E_CONFIG,
+                            "model is not deepseek_v3_16b: '%s' is %s, required %s (model.expect)",
+                            field->name, found ? "true" : "false", found ? "false" : "true");
     }
     if (hf->routed_scaling_factor != 2.5)
-        return OCT_FAIL(err, OCT_E_CONFIG,
-                        "model is not deepseek_v3_16b: 'routed_scaling_factor' is %g, required 2.5 "
-                        "(model.expect)",
-                        hf->routed_scaling_factor);
+        return OCT_FAIL(
+            err, OCT_E_CONFIG,
+            "model is not deepseek_v3_16b: 'routed_scaling_factor' is %.3f, required 2.5 "
+            "(model.expect)",
+            hf->routed_scaling_factor);
     return OCT_OK;
 }
 
