@@ -154,17 +154,11 @@ static inline void keep_state(record *r, oct_build *build)
     parts_take(r->arg, build);
 }
 
-/* Trains on a team in `run` below the folder; records without a hook of their own keep the state
- * for team_hash. */
-static inline void train_team(const temp_dir *dir, const char *run, int format, const char *resume,
-                              const char *const *words, team *t)
+/* Trains on a team in the folder `path`; records without a hook of their own keep the state for
+ * team_hash. */
+static inline void train_team_with(const oct_config *config, const char *path, const char *resume,
+                                   team *t)
 {
-    oct_arena arena;
-    oct_arena_init(&arena, "test configuration");
-    oct_config config;
-    load_config_of(dir, format, words, t->ranks, &arena, &config);
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/%s", dir->path, run);
     const oct_comm_options options = {.node_ranks = t->node_ranks, .timeout_seconds = 60.0};
     oct_comm *comms[MAX_TEAM];
     oct_err err = {0};
@@ -178,7 +172,7 @@ static inline void train_team(const temp_dir *dir, const char *run, int format, 
             t->of[r]->arg = &t->state[r];
         }
         members[r] = (team_member){.comm = comms[r],
-                                   .config = t->config_of[r] ? t->config_of[r] : &config,
+                                   .config = t->config_of[r] ? t->config_of[r] : config,
                                    .path = path,
                                    .resume = resume,
                                    .r = t->of[r]};
@@ -186,6 +180,19 @@ static inline void train_team(const temp_dir *dir, const char *run, int format, 
     }
     for (int r = 0; r < t->ranks; r++)
         (void)pthread_join(threads[r], NULL);
+}
+
+/* The same with a configuration from words, in `run` below the folder. */
+static inline void train_team(const temp_dir *dir, const char *run, int format, const char *resume,
+                              const char *const *words, team *t)
+{
+    oct_arena arena;
+    oct_arena_init(&arena, "test configuration");
+    oct_config config;
+    load_config_of(dir, format, words, t->ranks, &arena, &config);
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", dir->path, run);
+    train_team_with(&config, path, resume, t);
     oct_arena_release(&arena);
 }
 

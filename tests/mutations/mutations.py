@@ -475,4 +475,31 @@ FAULTS = [
           "    (void)run_backward;\n    return run_forward(arg, err);", "cli_bench_attention"),
     Fault("profile-head-gives-products-away", "src/base/profile.c",
           "return part == OCT_PART_HEAD || part", "return part", "test_profile"),
+    # --- failure rules ---
+    Fault("kernel-failure-swallowed", "src/low_precision/matmul.c",
+          "    if (status != OCT_OK)\n        return OCT_WRAP(err, status, \"%s product of",
+          "    if (status != OCT_OK && status != OCT_E_KERNEL)\n"
+          "        return OCT_WRAP(err, status, \"%s product of", "test_failures"),
+    Fault("refresh-failure-swallowed", "src/low_precision/weight.c",
+          "    if (status == OCT_OK && oct_fault(\"weight.refresh\"))\n        status = OCT_FAIL(",
+          "    if (status == OCT_OK && oct_fault(\"weight.refresh\"))\n        (void)OCT_FAIL(",
+          "test_failures"),
+    Fault("kernels-on-meta-unnoticed", "src/trainer/build.c",
+          "    if (stage < OCT_STAGE_MATERIALISE)", "    if (stage < OCT_STAGE_META)",
+          "test_failures"),
+    Fault("failed-apply-leaves-a-replacement", "src/plan/apply.c",
+          "        if (status != OCT_OK) {\n            oct_arena_rewind(&tree->arena, mark);",
+          "        if (status != OCT_OK) {\n            all.count = i;\n"
+          "            (void)oct_module_walk(tree, install_slot, &all, err);\n"
+          "            if (i == 0)\n                oct_arena_rewind(&tree->arena, mark);",
+          "test_failures|test_plan$"),
+    Fault("gate-without-second-axis", "src/low_precision/mxfp8/mxfp8.c",
+          "kernels->quantize.mx_cols != NULL", "true", "test_low_precision_config"),
+    Fault("agreed-failure-told-twice", "src/comm/comm.c",
+          "    if (knows_all(comm, err)) {", "    if (knows_all(comm, err) && !comm->transport) {",
+          "test_comm_team"),
+    Fault("frozen-flags-unchecked", "src/model/deepseek_v3/size.c",
+          "        if (found != (field->value != 0))",
+          "        if (found != (field->value != 0) && hf->num_hidden_layers < 0)",
+          "test_failures"),
 ]
