@@ -1,5 +1,6 @@
 #include "verify/failure_run.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,22 @@ static void find_fallback(const oct_verify_trace *trace, char why[OCT_FAILURE_TE
         set_why(why, "the trace names no replaced module, at least one is required");
 }
 
+/* A rank that is ended because another one failed may be in the middle of a line: it is cut away.
+ */
+static oct_status cut_last_line(const char *path, oct_err *err)
+{
+    FILE *file = fopen(path, "r");
+    long end = 0;
+    for (int c = file ? getc(file) : EOF; c != EOF; c = getc(file))
+        if (c == '\n')
+            end = ftell(file);
+    if (file)
+        fclose(file);
+    if (!file || truncate(path, end) != 0)
+        return OCT_FAIL(err, OCT_E_IO, "cannot read trace: %s (%s)", strerror(errno), path);
+    return OCT_OK;
+}
+
 static oct_status check_traces(const oct_failure *failure, const char *run_dir,
                                char why[OCT_FAILURE_TEXT], oct_err *err)
 {
@@ -95,6 +112,8 @@ static oct_status check_traces(const oct_failure *failure, const char *run_dir,
         char path[OCT_PATH_BYTES];
         oct_verify_trace *trace = NULL;
         (void)snprintf(path, sizeof path, "%s/trace-%d.jsonl", run_dir, r);
+        if (ranks > 1)
+            OCT_TRY(cut_last_line(path, err));
         OCT_TRY(oct_verify_trace_read(path, &trace, err));
         find_fallback(trace, why);
         oct_verify_trace_release(trace);
