@@ -45,6 +45,9 @@ static const shipped configs[] = {
     {"configs/deepseek_v3_16b/bf16.yaml", 8, 16585005056, 0, 0, 0, 2 * MILLION},
     {"configs/deepseek_v3_16b/mxfp8.yaml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
     {"configs/deepseek_v3_16b/hif8.yaml", 8, 16585005056, 16161832960, 196, 27, 2 * MILLION},
+    {"configs/deepseek_v3_16b_small/bf16.yaml", 8, 0, 0, 0, 0, 8 * 32},
+    {"configs/deepseek_v3_16b_small/mxfp8.yaml", 8, 0, 0, 0, 0, 8 * 32},
+    {"configs/deepseek_v3_16b_small/hif8.yaml", 8, 0, 0, 0, 0, 8 * 32},
 };
 
 static void assert_plans(const shipped *s, const char *const *words, int word_count)
@@ -172,6 +175,71 @@ static void plan__slice_with_true_vocabulary__fits_22_gib(void **state)
     }
 }
 
+/* The 16B as the design document writes it, chapters 4.1 and 4.3, and its small twin: which keys,
+ * which patterns in which order, and how many modules of 28 (3) layers each pattern hits. Planning
+ * them takes the memory of names and shapes, and gives no parameter a value. */
+static void plan__16b_and_twin__keys_and_hits_of_the_design_document(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern;
+        int64_t hits, hits_of_twin;
+    } wanted[] = {
+        {"model.layers.*.self_attn.q_proj", 28, 3},
+        {"model.layers.*.self_attn.kv_a_proj_with_mqa", 28, 3},
+        {"model.layers.*.self_attn.kv_b_proj", 28, 3},
+        {"model.layers.*.self_attn.o_proj", 28, 3},
+        {"model.layers.0.mlp.*_proj", 3, 3},
+        {"model.layers.*.mlp.shared_experts.*_proj", 81, 6},
+        {"model.layers.*.mlp.experts", 27, 2},
+    };
+    static const char *const folders[] = {"deepseek_v3_16b", "deepseek_v3_16b_small"};
+    static const char *const formats[] = {"bf16", "mxfp8", "hif8"};
+    for (int i = 0; i < 6; i++) {
+        char path[128];
+        const bool twin = i >= 3, low = i % 3 != 0;
+        (void)snprintf(path, sizeof path, "configs/%s/%s.yaml", folders[twin], formats[i % 3]);
+        const char *file = path;
+        oct_arena arena;
+        oct_config config;
+        oct_build build;
+        oct_plan_report report;
+        oct_err err = {0};
+        oct_arena_init(&arena, "test configuration");
+        oct_build_init(&build, &config, NULL);
+        if (oct_config_load(&file, 1, NULL, 0, &arena, NULL, NULL, &config, &err) != OCT_OK ||
+            oct_config_resolve(&config, 8, &err) != OCT_OK ||
+            oct_build_through(&build, OCT_STAGE_PLAN, &err) != OCT_OK ||
+            oct_plan_report_make(&build, 8, &report, &err) != OCT_OK)
+            fail_msg("%s: %s", file, err.msg);
+        assert_int_equal(config.fsdp.dp_shard_size, twin ? -1 : 8);
+        assert_true(config.fsdp.reshard_after_forward && !config.fsdp.comm_fusion);
+        assert_false(config.fsdp.fallback_to_unsharded);
+        assert_string_equal(config.fsdp.shard, "tile");
+        assert_string_equal(config.model.torch_dtype, "bfloat16");
+        assert_true(config.activation_checkpoint.full);
+        assert_string_equal(config.model.expect, twin ? "none" : "deepseek_v3_16b");
+        assert_int_equal(config.low_precision.enabled, low);
+        if (low) {
+            size_t at = 0;
+            assert_int_equal(oct_plan_rule_count(build.plan), 3);
+            for (int64_t r = 0; r < 3; r++)
+                for (int64_t p = 0; p < oct_plan_rule_at(build.plan, r)->pattern_count; p++, at++) {
+                    assert_string_equal(oct_plan_rule_at(build.plan, r)->patterns[p],
+                                        wanted[at].pattern);
+                    assert_int_equal(oct_plan_hits(build.plan, r, p),
+                                     twin ? wanted[at].hits_of_twin : wanted[at].hits);
+                }
+            assert_int_equal(at, sizeof wanted / sizeof wanted[0]);
+        }
+        assert_true(build.ledger.peak_bytes_all < 16 * MILLION);
+        for (int64_t p = 0; p < build.tree.param_count; p++)
+            assert_true(!build.tree.params[p]->init && !build.tree.params[p]->value.data);
+        oct_build_release(&build);
+        oct_arena_release(&arena);
+    }
+}
+
 static void machine_read__shipped_machines__are_complete(void **state)
 {
     (void)state;
@@ -194,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan__shipped_configs__parameters_hits_and_tokens),
         cmocka_unit_test(twins__both_dialects__same_config_and_plan),
+        cmocka_unit_test(plan__16b_and_twin__keys_and_hits_of_the_design_document),
         cmocka_unit_test(plan__slice_with_true_vocabulary__fits_22_gib),
         cmocka_unit_test(machine_read__shipped_machines__are_complete),
     };
