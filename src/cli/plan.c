@@ -119,6 +119,7 @@ static int run(oct_job *job, int64_t ranks, const request *r)
     oct_build_init(&build, &job->config, NULL);
     oct_status status =
         machine_file ? oct_machine_read(machine_file, &job->arena, &rates, &err) : OCT_OK;
+    const bool began = status == OCT_OK;
     if (status == OCT_OK)
         status = oct_build_through(&build, OCT_STAGE_PLAN, &err);
     if (status == OCT_OK)
@@ -133,7 +134,7 @@ static int run(oct_job *job, int64_t ranks, const request *r)
         const oct_step_time time = oct_step_time_of(machine, &build, &report);
         print_time(machine, &time);
     }
-    if (status != OCT_OK && !as_json)
+    if (status != OCT_OK && began && !as_json)
         oct_cli_stopped(oct_stage_name((oct_stage)build.next_stage));
     oct_build_release(&build);
     return status == OCT_OK ? OCT_EXIT_OK : oct_cli_fail(status, &err);
@@ -162,7 +163,7 @@ int oct_command_plan(int argc, char **argv)
     if (oct_cli_integer(name, "--ranks", r.ranks, 1, 1 << 16, &ranks) != 0)
         return OCT_EXIT_USAGE;
     int code = oct_job_load(&job, name, (int)ranks);
-    if (code != 0 && job.stage && !as_json)
+    if (code != 0 && job.stage && !r.as_json)
         oct_cli_stopped(job.stage);
     if (code == 0)
         code = run(&job, ranks, &r);
