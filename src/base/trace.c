@@ -70,6 +70,32 @@ static void put_float(FILE *stream, const char *key, float value)
         fprintf(stream, ",\"%s\":null", key);
 }
 
+static void put_shape(FILE *stream, const char *key, const int64_t *shape, int ndim)
+{
+    fprintf(stream, ",\"%s\":[", key);
+    for (int d = 0; d < ndim; d++)
+        fprintf(stream, "%s%lld", d ? "," : "", (long long)shape[d]);
+    fputc(']', stream);
+}
+
+static void put_physical(FILE *stream, const oct_trace_event *event)
+{
+    fputs(",\"physical\":[", stream);
+    for (int i = 0; i < event->physical_count; i++) {
+        const oct_trace_tensor *t = &event->physical[i];
+        fprintf(stream, "%s{\"name\":\"%s\",\"dtype\":\"%s\"", i ? "," : "", t->name, t->dtype);
+        put_shape(stream, "shard", t->shard, t->ndim);
+        put_shape(stream, "whole", t->whole, t->ndim);
+        for (int64_t v = 0; v < t->value_count; v++)
+            if (isfinite(t->values[v]))
+                fprintf(stream, "%s%.9g", v ? "," : ",\"values\":[", (double)t->values[v]);
+            else
+                fprintf(stream, "%snull", v ? "," : ",\"values\":[");
+        fputs(t->value_count ? "]}" : "}", stream);
+    }
+    fputc(']', stream);
+}
+
 void oct_trace_file_sink(void *arg, const struct oct_trace *trace, const oct_trace_event *event)
 {
     static const char *const shape_keys[3] = {"shape", "right_shape", "output_shape"};
@@ -104,13 +130,10 @@ void oct_trace_file_sink(void *arg, const struct oct_trace *trace, const oct_tra
             fprintf(stream, "%s\"%s\"", i ? "," : "", event->tensors[i]);
         fputc(']', stream);
     }
-    for (int i = 0; i < 3; i++) {
-        if (!event->ndim[i])
-            continue;
-        fprintf(stream, ",\"%s\":[", shape_keys[i]);
-        for (int d = 0; d < event->ndim[i]; d++)
-            fprintf(stream, "%s%lld", d ? "," : "", (long long)event->shape[i][d]);
-        fputc(']', stream);
-    }
+    if (event->physical_count)
+        put_physical(stream, event);
+    for (int i = 0; i < 3; i++)
+        if (event->ndim[i])
+            put_shape(stream, shape_keys[i], event->shape[i], event->ndim[i]);
     fputs("}\n", stream);
 }

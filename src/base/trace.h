@@ -20,6 +20,15 @@ typedef enum oct_trace_kind {
     OCT_TRACE_KIND_COUNT
 } oct_trace_kind;
 
+/* One physical tensor of a gather: the part that this rank gave and what came back. */
+typedef struct oct_trace_tensor {
+    const char *name, *dtype;
+    int ndim;
+    const int64_t *shard, *whole; /* shapes */
+    const float *values;          /* of a gathered FP32 tensor that goes with data (scales) */
+    int64_t value_count;
+} oct_trace_tensor;
+
 /* Fields that do not apply stay NULL, 0 or ndim 0. Strings are borrowed for the call. */
 typedef struct oct_trace_event {
     oct_trace_kind kind;
@@ -36,7 +45,9 @@ typedef struct oct_trace_event {
                                they are finished), continue (the chain of the chunk before) */
     int64_t scratch_bytes;  /* low-precision matmul: temporary memory at its fullest */
     const char *from, *to;  /* replace: module types */
-    const char *tensors[4]; /* gather: names of the physical tensors */
+    const char *tensors[4]; /* gather, refresh: names of the physical tensors */
+    const oct_trace_tensor *physical; /* gather: the same tensors, physical_count of them */
+    int physical_count;
     bool grouped;
     bool has_scale; /* HiF8: amax and scale are meant */
     float amax, scale;

@@ -525,6 +525,36 @@ static oct_status prepare(oct_fsdp *fsdp, fsdp_param *p, const fsdp_unit *unit,
     return OCT_OK;
 }
 
+static void trace_gather(const oct_fsdp *fsdp, const fsdp_param *p, oct_fsdp_phase phase)
+{
+    const oct_param *param = p->param;
+    oct_trace_tensor physical[OCT_FSDP_MAX_TENSORS];
+    oct_trace_event event = {.kind = OCT_TRACE_GATHER,
+                             .fqn = param->fqn,
+                             .phase = oct_fsdp_phase_name(phase),
+                             .dtype = oct_dtype_name(p->outputs.tensors[0].dtype),
+                             .grouped = param->ndim == 3,
+                             .physical = physical,
+                             .physical_count = p->outputs.count,
+                             .ndim = {param->ndim}};
+    memcpy(event.shape[0], param->shape, sizeof param->shape);
+    for (int i = 0; i < p->outputs.count; i++) {
+        const oct_tensor *whole = &p->outputs.tensors[i];
+        const bool has_values = p->extension && whole->dtype == OCT_DTYPE_F32;
+        event.tensors[i] = p->outputs.names[i];
+        physical[i] = (oct_trace_tensor){
+            .name = p->outputs.names[i],
+            .dtype = oct_dtype_name(whole->dtype),
+            .ndim = whole->ndim,
+            .shard = p->traffic[phase].flows[i].shard.shape,
+            .whole = whole->shape,
+            .values = has_values ? whole->data : NULL,
+            .value_count = has_values ? oct_tensor_numel(whole) : 0,
+        };
+    }
+    oct_trace_emit(fsdp->options.trace, &event);
+}
+
 static oct_status finish(oct_fsdp *fsdp, fsdp_param *p, oct_fsdp_phase phase, oct_err *err)
 {
     oct_param *param = p->param;
@@ -535,16 +565,7 @@ static oct_status finish(oct_fsdp *fsdp, fsdp_param *p, oct_fsdp_phase phase, oc
     } else {
         param->value.data = p->outputs.tensors[0].data;
     }
-    oct_trace_event event = {.kind = OCT_TRACE_GATHER,
-                             .fqn = param->fqn,
-                             .phase = oct_fsdp_phase_name(phase),
-                             .dtype = oct_dtype_name(p->outputs.tensors[0].dtype),
-                             .grouped = param->ndim == 3,
-                             .ndim = {param->ndim}};
-    memcpy(event.shape[0], param->shape, sizeof param->shape);
-    for (int i = 0; i < p->outputs.count; i++)
-        event.tensors[i] = p->outputs.names[i];
-    oct_trace_emit(fsdp->options.trace, &event);
+    trace_gather(fsdp, p, phase);
     return OCT_OK;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "verify/verify.h"
+#include "verify/run.h"
 
 static int count_one(void *arg, const char *name)
 {
@@ -20,6 +20,13 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
     (void)type;
     (void)where;
     return remove(path);
+}
+
+oct_status oct_verify_remove_tree(const char *path, oct_err *err)
+{
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT)
+        return OCT_OK;
+    return OCT_FAIL(err, OCT_E_IO, "cannot remove '%s': %s", path, strerror(errno));
 }
 
 oct_status oct_verify_open_out(const char *path, oct_err *err)
@@ -40,9 +47,7 @@ oct_status oct_verify_open_out(const char *path, oct_err *err)
     OCT_TRY(oct_file_replace(&oct_file_table_real, mark, "octet verify\n", 13, err));
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         OCT_TRY(oct_path_join(path, folders[i], folder, sizeof folder, err));
-        if (nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
-            return OCT_FAIL(err, OCT_E_IO, "cannot remove earlier evidence '%s': %s", folder,
-                            strerror(errno));
+        OCT_TRY(oct_verify_remove_tree(folder, err));
     }
     static const char *const files[] = {"report.json", "report.html"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {

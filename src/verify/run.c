@@ -19,6 +19,11 @@ static const char *const format_words[OCT_VERIFY_FORMAT_COUNT][4] = {
     {"low_precision.enabled=true", "low_precision.format=hif8", "low_precision.scaling=current"},
 };
 
+const char *const *oct_verify_format_words(oct_verify_format format)
+{
+    return format_words[format];
+}
+
 const char *oct_verify_config(const oct_verify *v)
 {
     static const char *const of_model[OCT_VERIFY_MODEL_COUNT] = {
@@ -137,7 +142,16 @@ static json_t *make_report(const oct_verify_run *run)
     return report;
 }
 
-static oct_status train(oct_verify *v, oct_verify_run *run, command *c, oct_err *err)
+/* A checkpoint takes room and most cases look at none. */
+static oct_status remove_checkpoints(const oct_verify_run *run, oct_err *err)
+{
+    char path[OCT_PATH_BYTES];
+    OCT_TRY(oct_path_join(run->dir, "checkpoints", path, sizeof path, err));
+    return oct_verify_remove_tree(path, err);
+}
+
+static oct_status train(oct_verify *v, oct_verify_run *run, bool keeps_checkpoints, command *c,
+                        oct_err *err)
 {
     char logs[OCT_PATH_BYTES], name[OCT_VERIFY_NAME_BYTES + 16], out[OCT_PATH_BYTES];
     OCT_TRY(oct_path_join(v->out, "logs", logs, sizeof logs, err));
@@ -157,6 +171,8 @@ static oct_status train(oct_verify *v, oct_verify_run *run, command *c, oct_err 
     };
     oct_process_result result;
     OCT_TRY(oct_process_run(&options, &result, err));
+    if (!keeps_checkpoints)
+        OCT_TRY(remove_checkpoints(run, err));
     run->exit_code = result.exit_code;
     run->seconds = result.seconds;
     read_rows(run);
@@ -235,7 +251,7 @@ oct_status oct_verify_train(oct_verify *v, json_t *result, const oct_verify_job 
     }
     oct_verify_name_run(result, run->name);
     *out = run;
-    return train(v, run, &c, err);
+    return train(v, run, job->keeps_checkpoints, &c, err);
 }
 
 void oct_verify_run_release(oct_verify_run *run)
@@ -253,7 +269,7 @@ void oct_verify_run_release(oct_verify_run *run)
 
 /* --- what every run has to hold -------------------------------------------------------------- */
 
-static void last_line(const char *path, char *out, size_t size)
+void oct_verify_last_line(const char *path, char *out, size_t size)
 {
     out[0] = '\0';
     FILE *file = fopen(path, "re");
@@ -279,7 +295,7 @@ bool oct_verify_check_trained(json_t *result, const oct_verify_run *run, int64_t
                   json_number_value(norm) > 0.0;
     }
     const int64_t rows = (int64_t)json_array_size(run->metrics);
-    last_line(run->stderr_path, line, sizeof line);
+    oct_verify_last_line(run->stderr_path, line, sizeof line);
     (void)snprintf(what, sizeof what, "%s trains", run->name);
     (void)snprintf(required, sizeof required,
                    "exit code 0, %lld steps with finite loss and gradient norm, none skipped",

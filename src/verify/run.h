@@ -17,6 +17,15 @@ const char *oct_verify_config(const oct_verify *v);
 /* Puts the resolved configuration of every run into the report's environment. */
 void oct_verify_add_configs(oct_verify *v);
 
+/* Removes a directory with all that it holds; nothing there is fine. Errors: OCT_E_IO. */
+oct_status oct_verify_remove_tree(const char *path, oct_err *err) OCT_MUST_CHECK;
+
+/* The words that choose a format, up to NULL. */
+const char *const *oct_verify_format_words(oct_verify_format format);
+
+/* The error line of a log, else its first line; empty without any. */
+void oct_verify_last_line(const char *path, char *out, size_t size);
+
 void oct_verify_run_release(oct_verify_run *run);
 
 #endif

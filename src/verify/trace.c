@@ -36,13 +36,14 @@ static bool put_text(oct_verify_trace *trace, const json_t *row, const char *key
     return *out != NULL;
 }
 
-static int read_shape(const json_t *row, const char *key, int64_t *out)
+/* At most `room` dims; the rest of a longer shape is left out. */
+static int read_shape(const json_t *row, const char *key, int room, int64_t *out)
 {
     const json_t *shape = json_object_get(row, key);
     const int ndim = (int)json_array_size(shape);
-    for (int d = 0; d < ndim && d < 3; d++)
+    for (int d = 0; d < ndim && d < room; d++)
         out[d] = json_integer_value(json_array_get(shape, (size_t)d));
-    return ndim < 3 ? ndim : 3;
+    return ndim < room ? ndim : room;
 }
 
 static bool read_kind(const json_t *row, oct_trace_kind *out)
@@ -80,8 +81,8 @@ static bool read_physical(oct_verify_trace *trace, const json_t *row, oct_verify
         if (!put_text(trace, from, "name", &to->name) ||
             !put_text(trace, from, "dtype", &to->dtype))
             return false;
-        to->ndim = read_shape(from, "whole", to->whole);
-        if (read_shape(from, "shard", to->shard) != to->ndim)
+        to->ndim = read_shape(from, "whole", 4, to->whole);
+        if (read_shape(from, "shard", 4, to->shard) != to->ndim)
             return false;
         to->value_count = (int64_t)json_array_size(values);
         to->values = to->value_count ? calloc((size_t)to->value_count, sizeof(float)) : NULL;
@@ -104,7 +105,7 @@ static bool read_event(oct_verify_trace *trace, const json_t *row, oct_verify_ev
     event->micro_step = json_integer_value(json_object_get(row, "micro_step"));
     f->grouped = json_is_true(json_object_get(row, "grouped"));
     for (int i = 0; i < 3; i++)
-        f->ndim[i] = read_shape(row, shape_keys[i], f->shape[i]);
+        f->ndim[i] = read_shape(row, shape_keys[i], 3, f->shape[i]);
     const json_t *tensors = json_object_get(row, "tensors");
     for (size_t i = 0; i < 4; i++)
         f->tensors[i] = intern(trace, json_string_value(json_array_get(tensors, i)));

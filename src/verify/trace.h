@@ -14,7 +14,7 @@ enum { OCT_VERIFY_MAX_PHYSICAL = 4 };
 typedef struct oct_verify_physical {
     const char *name, *dtype;
     int ndim;
-    int64_t shard[3], whole[3];
+    int64_t shard[4], whole[4];
     float *values; /* of scales */
     int64_t value_count;
 } oct_verify_physical;

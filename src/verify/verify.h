@@ -42,6 +42,7 @@ typedef struct oct_verify_job {
     bool is_silent;                          /* no trace: for what is timed */
     bool is_bare;                            /* BF16 without a word of low_precision */
     int turn;                                /* of what is timed: each turn is a run of its own */
+    bool keeps_checkpoints;                  /* else they are removed when the run has ended */
     const char *words[OCT_VERIFY_MAX_WORDS]; /* more `key=value`, up to NULL */
 } oct_verify_job;
 
