@@ -26,7 +26,4 @@ oct_status oct_verify_duplicates(oct_verify *v, json_t *result, oct_err *err) OC
 /* One format of one configuration file (16.6). */
 oct_status oct_verify_one_format(oct_verify *v, json_t *result, oct_err *err) OCT_MUST_CHECK;
 
-/* What the plan of the 16B decides, without weights. */
-oct_status oct_verify_dry_run(oct_verify *v, json_t *result, oct_err *err) OCT_MUST_CHECK;
-
 #endif

@@ -226,6 +226,7 @@ oct_status oct_verify_train(oct_verify *v, json_t *result, const oct_verify_job 
         return OCT_FAIL(err, OCT_E_NOMEM, "cannot run '%s': out of memory", job->name);
     run->ranks = job->ranks ? job->ranks : v->ranks;
     run->format = job->format;
+    run->has_trace = !job->is_silent;
     make_command(v, job, run, &c);
     run->key = make_key(&c, job->turn);
     run->traces = calloc((size_t)run->ranks, sizeof(oct_verify_trace *));

@@ -56,7 +56,8 @@ typedef struct oct_verify_run {
     char *key; /* config, ranks and words */
     oct_verify_format format;
     int ranks;
-    int exit_code;             /* -1: a signal or the time limit ended it */
+    int exit_code; /* -1: a signal or the time limit ended it */
+    bool has_trace;
     double seconds;            /* of the whole child process */
     json_t *metrics;           /* rows of kind "train", in order */
     json_t *report;            /* its row in the report's "runs" */
