@@ -161,5 +161,10 @@ int oct_command_verify(int argc, char **argv)
         v.format = (oct_verify_format)format;
         a.cases[0] = "16.6";
     }
+    if (a.dry_run) {
+        if (a.case_count > 0)
+            return oct_cli_usage(name, "--dry-run trains nothing, no --case is required with it");
+        a.cases[a.case_count++] = "dry-run";
+    }
     return run(&a, &v);
 }

@@ -19,5 +19,7 @@ const oct_verify_case oct_verify_cases[] = {
     {"17.3.2", "layered numerics: products, one layer, curves", oct_verify_numerics, true},
     {"17.4f", "no work is done twice in any run", oct_verify_duplicates, true},
     {"16.6", "one format of one configuration", oct_verify_one_format, false},
+    {"dry-run", "hits, shards, legality, memory and gathers of the plan", oct_verify_dry_run,
+     false},
     {NULL, NULL, NULL, false},
 };

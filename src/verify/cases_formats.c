@@ -18,7 +18,8 @@ static oct_status add_evidence(oct_verify *v, json_t *result, const char *name, 
 static oct_status check_hits(oct_verify *v, json_t *result, const oct_verify_run *run, oct_err *err)
 {
     json_t *plan = NULL;
-    OCT_TRY(oct_verify_ask_plan(v, run->format, oct_verify_config(v), run->ranks, &plan, err));
+    OCT_TRY(
+        oct_verify_ask_plan(v, run->format, oct_verify_config(v), run->ranks, NULL, &plan, err));
     const json_t *rules = json_object_get(plan, "rules"),
                  *counts = json_object_get(plan, "replaced");
     json_int_t hits = 0, empty = 0;
@@ -81,7 +82,8 @@ oct_status oct_verify_q3_01(oct_verify *v, json_t *result, oct_err *err)
         return OCT_OK;
     json_t *plan = NULL;
     check_moves(result, run);
-    OCT_TRY(oct_verify_ask_plan(v, run->format, oct_verify_config(v), run->ranks, &plan, err));
+    OCT_TRY(
+        oct_verify_ask_plan(v, run->format, oct_verify_config(v), run->ranks, NULL, &plan, err));
     const oct_status status = oct_judge_checkpoint(run, setting.save_at, plan, result, err);
     json_decref(plan);
     OCT_TRY(status);

@@ -268,7 +268,7 @@ oct_status oct_verify_one_format(oct_verify *v, json_t *result, oct_err *err)
     if (!ok)
         return OCT_OK;
     json_t *plan = NULL;
-    OCT_TRY(oct_verify_ask_plan(v, v->format, oct_verify_config(v), run->ranks, &plan, err));
+    OCT_TRY(oct_verify_ask_plan(v, v->format, oct_verify_config(v), run->ranks, NULL, &plan, err));
     const oct_status status = oct_judge_checkpoint(run, setting.save_at, plan, result, err);
     json_decref(plan);
     OCT_TRY(status);

@@ -253,7 +253,8 @@ static oct_status resume(oct_verify *v, json_t *result, const oct_verify_setting
     OCT_TRY(oct_verify_judge_setting(v, result, of, 0, &run, &ok, err));
     if (!ok)
         return OCT_OK;
-    OCT_TRY(oct_verify_ask_plan(v, run->format, oct_verify_config(v), run->ranks, &plan, err));
+    OCT_TRY(
+        oct_verify_ask_plan(v, run->format, oct_verify_config(v), run->ranks, NULL, &plan, err));
     const oct_status status = oct_judge_checkpoint(run, of->save_at, plan, result, err);
     json_decref(plan);
     OCT_TRY(status);

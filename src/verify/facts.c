@@ -63,21 +63,30 @@ static void add_layer(maker *m, const oct_hf_config *hf)
     m->facts->expert_modules++;
 }
 
+static oct_status add_targets(const oct_config *config, oct_arena *arena, oct_verify_facts *facts,
+                              oct_err *err)
+{
+    oct_hf_config hf;
+    void *memory = NULL;
+    OCT_TRY(oct_hf_config_load(config->model.config_name_or_path,
+                               config->model.config_overrides_json, arena, &hf, err));
+    OCT_TRY(oct_arena_array(arena, TARGETS_PER_LAYER * hf.num_hidden_layers,
+                            sizeof(oct_verify_target), &memory, err));
+    facts->targets = memory;
+    for (maker m = {.facts = facts}; m.layer < hf.num_hidden_layers; m.layer++)
+        add_layer(&m, &hf);
+    return OCT_OK;
+}
+
 oct_status oct_verify_facts_of(const oct_verify_run *run, oct_arena *arena, oct_verify_facts *out,
                                oct_err *err)
 {
     char path[OCT_PATH_BYTES];
     const char *files[1] = {path};
     oct_config config;
-    oct_hf_config hf;
-    void *memory = NULL;
     OCT_TRY(oct_path_join(run->dir, "config.yaml", path, sizeof path, err));
     OCT_TRY(oct_config_load(files, 1, NULL, 0, arena, NULL, NULL, &config, err));
     OCT_TRY(oct_config_resolve(&config, run->ranks, err));
-    OCT_TRY(oct_hf_config_load(config.model.config_name_or_path, config.model.config_overrides_json,
-                               arena, &hf, err));
-    OCT_TRY(oct_arena_array(arena, TARGETS_PER_LAYER * hf.num_hidden_layers,
-                            sizeof(oct_verify_target), &memory, err));
     *out = (oct_verify_facts){
         .format = run->format,
         .ranks = run->ranks,
@@ -88,14 +97,20 @@ oct_status oct_verify_facts_of(const oct_verify_run *run, oct_arena *arena, oct_
         .resumed = config.checkpoint.restore_from != NULL,
         .accumulation = config.gradient_accumulation_steps,
         .steps = (int64_t)json_array_size(run->metrics),
-        .targets = memory,
     };
     const json_t *first = json_array_get(run->metrics, 0);
     out->first_step = first ? json_integer_value(json_object_get(first, "step")) - 1 : 0;
     (void)snprintf(out->name, sizeof out->name, "%s", run->name);
-    for (maker m = {.facts = out}; m.layer < hf.num_hidden_layers; m.layer++)
-        add_layer(&m, &hf);
-    return OCT_OK;
+    return add_targets(&config, arena, out, err);
+}
+
+oct_status oct_verify_facts_of_config(const char *file, oct_arena *arena, oct_verify_facts *out,
+                                      oct_err *err)
+{
+    oct_config config;
+    OCT_TRY(oct_config_load(&file, 1, NULL, 0, arena, NULL, NULL, &config, err));
+    *out = (oct_verify_facts){0};
+    return add_targets(&config, arena, out, err);
 }
 
 int64_t oct_verify_target_of(const oct_verify_facts *facts, const char *fqn)

@@ -42,6 +42,11 @@ typedef struct oct_verify_facts {
 oct_status oct_verify_facts_of(const oct_verify_run *run, oct_arena *arena, oct_verify_facts *out,
                                oct_err *err) OCT_MUST_CHECK;
 
+/* The targets of a configuration that nothing has run: name, ranks and format are left to the
+ * caller. */
+oct_status oct_verify_facts_of_config(const char *file, oct_arena *arena, oct_verify_facts *out,
+                                      oct_err *err) OCT_MUST_CHECK;
+
 /* The index of the target whose products have this FQN, or whose weight has; -1: none. */
 int64_t oct_verify_target_of(const oct_verify_facts *facts, const char *fqn);
 int64_t oct_verify_weight_of(const oct_verify_facts *facts, const char *fqn);

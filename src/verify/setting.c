@@ -11,12 +11,15 @@ enum { WORD_BYTES = 96 };
 
 oct_verify_setting oct_verify_main_setting(const oct_verify *v, oct_verify_format format)
 {
-    const int64_t steps = v->quick ? 2 : 20, more = v->quick ? 1 : 5;
+    const bool large = v->model != OCT_VERIFY_SCALED;
+    const int64_t steps = large ? 1 : v->quick ? 2 : 20, more = v->quick || large ? 1 : 5;
     return (oct_verify_setting){.format = format, .steps = steps + more, .save_at = steps};
 }
 
 oct_verify_setting oct_verify_short_setting(const oct_verify *v, oct_verify_format format)
 {
+    if (v->model != OCT_VERIFY_SCALED)
+        return (oct_verify_setting){.format = format, .steps = 2};
     return v->quick ? oct_verify_main_setting(v, format)
                     : (oct_verify_setting){.format = format, .steps = 5};
 }
@@ -229,7 +232,7 @@ oct_status oct_verify_ask_line(oct_verify *v, const char *name, const char *cons
 }
 
 oct_status oct_verify_ask_plan(oct_verify *v, oct_verify_format format, const char *config,
-                               int ranks, json_t **out, oct_err *err)
+                               int ranks, const char *const *more, json_t **out, oct_err *err)
 {
     char number[16], name[64];
     const char *words[16] = {"plan", config};
@@ -239,6 +242,8 @@ oct_status oct_verify_ask_plan(oct_verify *v, oct_verify_format format, const ch
     const char *const *of_format = oct_verify_format_words(format);
     for (int i = 0; of_format[i]; i++)
         words[count++] = of_format[i];
+    for (int i = 0; more && more[i] && i < 4; i++)
+        words[count++] = more[i];
     words[count++] = "--ranks";
     words[count++] = number;
     words[count++] = "--json";

@@ -30,10 +30,11 @@ oct_status oct_verify_judge_setting(oct_verify *v, json_t *result,
                                     const oct_verify_run **run, bool *ok,
                                     oct_err *err) OCT_MUST_CHECK;
 
-/* The main run of a format: 20 steps, a checkpoint, 5 more (quick: 2 and 1). */
+/* The main run of a format: 20 steps, a checkpoint, 5 more (quick: 2 and 1; another model
+ * than the scaled-down one: 1 and 1). */
 oct_verify_setting oct_verify_main_setting(const oct_verify *v, oct_verify_format format);
 
-/* 5 steps; the main run itself if quick, so that fewer are made. */
+/* 5 steps (another model: 2); the main run itself if quick, so that fewer are made. */
 oct_verify_setting oct_verify_short_setting(const oct_verify *v, oct_verify_format format);
 
 /* Two runs have the same records: loss, gradient norm, lr, tokens and expert load of every step of
@@ -51,8 +52,10 @@ oct_status oct_verify_ask(oct_verify *v, const char *name, const char *const *wo
 oct_status oct_verify_ask_line(oct_verify *v, const char *name, const char *const *words,
                                char *line, size_t size, oct_err *err) OCT_MUST_CHECK;
 
-/* What the run's plan says (octet plan --json). Errors: as oct_verify_ask. */
+/* What octet plan --json says of a configuration in this format, with more words (up to NULL; NULL:
+ * none). Errors: as oct_verify_ask. */
 oct_status oct_verify_ask_plan(oct_verify *v, oct_verify_format format, const char *config,
-                               int ranks, json_t **out, oct_err *err) OCT_MUST_CHECK;
+                               int ranks, const char *const *more, json_t **out,
+                               oct_err *err) OCT_MUST_CHECK;
 
 #endif

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "verify/report_html.h"
+#include "verify/cases.h"
 #include "verify/run.h"
 #include "verify/trace.h"
 
@@ -101,6 +102,12 @@ static oct_status check_ids(const char *const *ids, int count, oct_err *err)
     return OCT_OK;
 }
 
+/* Nothing is trained. */
+static bool is_dry(const char *const *ids, int count)
+{
+    return count == 1 && strcmp(ids[0], "dry-run") == 0;
+}
+
 oct_status oct_verify_all(oct_verify *v, const char *const *ids, int count, bool *passed,
                           oct_err *err)
 {
@@ -111,6 +118,8 @@ oct_status oct_verify_all(oct_verify *v, const char *const *ids, int count, bool
     (void)json_object_set_new(v->report, "cases", json_array());
     (void)json_object_set_new(v->report, "runs", json_array());
     *passed = true;
+    if (!is_dry(ids, count))
+        OCT_TRY(oct_verify_check_memory(v, err));
     for (const oct_verify_case *c = oct_verify_cases; c->id; c++) {
         bool wanted = count == 0 && c->is_standard;
         for (int i = 0; i < count; i++)
