@@ -1,7 +1,8 @@
 """The planted faults: small changes that a careless edit could make, and the tests that must notice.
 
 Each fault replaces one text that occurs exactly once in its file. `tests` is a regular expression
-over CTest names; at least one of these tests has to fail."""
+over CTest names; at least one of these tests has to fail. `verify:ID` names a case of octet verify
+instead: it has to end with exit code 1."""
 
 from collections import namedtuple
 
@@ -502,4 +503,58 @@ FAULTS = [
           "        if (found != (field->value != 0))",
           "        if (found != (field->value != 0) && hf->num_hidden_layers < 0)",
           "test_failures"),
+    # --- cases of octet verify: what a trace, a record or a checkpoint has to show ---
+    Fault("verify-moment-not-saved", "src/checkpoint/item.c",
+          "    OCT_TRY(add_state(list, slot, \"exp_avg_sq\", slot->exp_avg_sq, err));\n", "",
+          "verify:Q3-01"),
+    Fault("verify-wrong-axis", "src/low_precision/weight.c",
+          "return weight->ndim == 3 ? OCT_ORIENTATION_ROW : OCT_ORIENTATION_COL;",
+          "return OCT_ORIENTATION_ROW;", "verify:Q3-02"),
+    Fault("verify-bf16-product", "src/plan/apply.c",
+          "for (int64_t i = 0; i < all->count; i++)\n        if (*slot ==",
+          "for (int64_t i = 0; i < all->count - 1; i++)\n        if (*slot ==", "verify:Q3-02"),
+    Fault("verify-wrong-hif8-maximum", "src/low_precision/hif8/hif8.h",
+          "OCT_HIF8_FORMAT_MAX_GRADIENT     224.0f", "OCT_HIF8_FORMAT_MAX_GRADIENT     240.0f",
+          "verify:Q3-03"),
+    Fault("verify-target-left-out", "src/plan/apply.c",
+          "for (int64_t i = 0; i < all->count; i++)\n        if (*slot ==",
+          "for (int64_t i = 1; i < all->count; i++)\n        if (*slot ==", "verify:Q3-04"),
+    Fault("verify-double-gather", "src/fsdp/fsdp.c",
+          "    if (unit->is_gathered && (phase == OCT_FSDP_FORWARD || unit->has_all))\n"
+          "        return OCT_OK;\n", "    (void)unit;\n", "verify:Q3-05"),
+    Fault("verify-both-directions", "src/lifecycle/gathered_weight.c",
+          "const bool once = !context->reshard_after_forward;", "const bool once = true;",
+          "verify:Q3-05"),
+    Fault("verify-amax-of-own-rank", "src/lifecycle/quantized_weights.c",
+          "        OCT_TRY(oct_comm_max_amax(weights->comm, weights->amax, shared, err));\n",
+          "        shared = 0;\n", "verify:Q3-06"),
+    Fault("verify-refresh-skipped", "src/trainer/train.c",
+          "    OCT_TRY(oct_build_refresh(build, &row->refreshed_weights, err));\n",
+          "    row->refreshed_weights = 0;\n", "verify:Q3-07"),
+    Fault("verify-recompute-counts-again", "src/model/deepseek_v3/pass.c",
+          ".count = run->training && !run->recompute,", ".count = run->training,",
+          "verify:Q3-08"),
+    Fault("verify-lost-moment", "src/checkpoint/restore.c",
+          "    OCT_TRY(oct_torch_keys_read(keys, slot->param, \"exp_avg_sq\", slot->row_begin, slot->rows,\n"
+          "                                slot->exp_avg_sq, err));\n", "", "verify:Q3-09"),
+    Fault("verify-stale-refresh", "src/trainer/train.c",
+          "    OCT_TRY(oct_optimizer_update(build->optimizer, &build->exec, norm, lr_factor, &updated, err));\n"
+          "    if (!updated)",
+          "    OCT_TRY(oct_build_refresh(build, &row->refreshed_weights, err));\n"
+          "    OCT_TRY(oct_optimizer_update(build->optimizer, &build->exec, norm, lr_factor, &updated, err));\n"
+          "    row->refreshed_weights *= 1;\n    if (updated) {\n        oct_profile_end(&build->profile, span);\n"
+          "        t->state.step++;\n        t->state.consecutive_skips = 0;\n        return OCT_OK;\n    }\n"
+          "    if (!updated)", "verify:Q3-09"),
+    Fault("verify-illegal-shard", "src/low_precision/mxfp8/mxfp8.c",
+          "(ndim == 3 ? rows * shape[1] : rows) % 64 == 0", "(ndim == 3 ? rows * shape[1] : rows) % 2 == 0", "verify:17.2"),
+    Fault("verify-wrong-input-maximum", "src/low_precision/hif8/hif8.h",
+          "OCT_HIF8_FORMAT_MAX_INPUT_WEIGHT 15.0f", "OCT_HIF8_FORMAT_MAX_INPUT_WEIGHT 16.0f",
+          "verify:17.3.1"),
+    Fault("verify-quantized-twice", "src/low_precision/functional/linear.c",
+          "    OCT_TRY(oct_quantize(run, weight->recipe, fqn, dy, NULL, &row, &col, err));\n",
+          "    OCT_TRY(oct_quantize(run, weight->recipe, fqn, dy, NULL, &row, &col, err));\n"
+          "    OCT_TRY(oct_quantize(run, weight->recipe, fqn, dy, NULL, &row, &col, err));\n",
+          "verify:17.4f"),
+    Fault("verify-plan-gathers-all", "src/low_precision/mxfp8/mxfp8.c",
+          "if (i < ALONG_ROWS ? fprop : dgrad)", "if (fprop || dgrad)", "verify:dry-run"),
 ]
