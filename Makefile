@@ -2,6 +2,7 @@
 #   make demo       train a small model on real text in BF16, MXFP8 and HiF8 and show the result
 #   make check      the tests (under 12 minutes on two cores)
 #   make install    the program, liboctet, headers and pages into PREFIX (/usr/local)
+#   make q3         the acceptance matrix on 8 ranks (octet verify), about half an hour on two cores
 #   make check-all  the long form: sanitizers, clang, portable kernels
 #   make kernel-times  every inner loop: ns and speed over the portable one, at each instruction set
 JOBS ?= $(shell nproc)
@@ -11,7 +12,7 @@ BUILD := build/$(PRESET)
 OCTET := $(BUILD)/octet
 TIMED := test_quantize test_gemm_twins test_elementwise_twins test_attention
 
-.PHONY: all deps configure build demo check check-all kernel-times install layers format clean
+.PHONY: all deps configure build demo check q3 check-all kernel-times install layers format clean
 
 all: build
 
@@ -30,6 +31,10 @@ demo: configure
 
 check: build layers
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) --timeout 300
+
+q3: configure
+	@ninja -C $(BUILD) -j $(JOBS) octet
+	@$(OCTET) verify
 
 check-all: check
 	@scripts/check-all
