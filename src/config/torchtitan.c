@@ -124,6 +124,29 @@ static bool join_path(const char *section, const char *name, char out[MAX_PATH])
     return length >= 0 && length < MAX_PATH && !strchr(name, '.');
 }
 
+/* The key that was probably meant by a path without one: the place of an octet key that is written
+ * as in YAML, else the nearest name. */
+static oct_status suggest(const torchtitan_job *job, const char *path, const oct_value *value,
+                          const char **out, oct_err *err)
+{
+    const oct_schema schema = oct_schema_config();
+    const char *own = octet_path(path);
+    oct_text_buffer text = {.arena = job->arena};
+    OCT_TRY(oct_text_append(&text, err, "%s", path));
+    for (const oct_value *v = value->first; v && v->key; v = v->first)
+        OCT_TRY(oct_text_append(&text, err, ".%s", v->key));
+    const bool is_octet = !own && oct_schema_find(schema, text.data);
+    const oct_torchtitan_key *place = is_octet ? oct_torchtitan_place_of(text.data) : NULL;
+    *out = place ? place->path : oct_torchtitan_nearest(path);
+    if (place || !(is_octet || own))
+        return OCT_OK;
+    oct_text_buffer name = {.arena = job->arena};
+    OCT_TRY(oct_text_append(&name, err, "%s.%s", octet_section,
+                            own ? oct_schema_nearest(schema, own) : text.data));
+    *out = name.data;
+    return OCT_OK;
+}
+
 /* All unknown names of a section at once, as torchtitan tells them. */
 static oct_status check_names(const torchtitan_job *job, const oct_value *map, const char *section,
                               oct_err *err)
@@ -140,16 +163,15 @@ static oct_status check_names(const torchtitan_job *job, const oct_value *map, c
     if (!first)
         return OCT_OK;
     char where[OCT_VALUE_WORDS], path[MAX_PATH];
+    const char *nearest = NULL;
     (void)oct_value_where(first, where);
     if (first->line > 0)
         (void)snprintf(where, sizeof where, "%s:%d", first->file, first->key_line);
     (void)join_path(section, first->key, path);
-    const char *own = octet_path(path);
-    return OCT_FAIL(
-        err, OCT_E_CONFIG,
-        "Invalid field names in %s data: {%.400s}: the nearest known key is %s%s (%s)",
-        *section ? section : "JobConfig", names.data, own ? "octet." : "",
-        own ? oct_schema_nearest(oct_schema_config(), own) : oct_torchtitan_nearest(path), where);
+    OCT_TRY(suggest(job, path, first, &nearest, err));
+    return OCT_FAIL(err, OCT_E_CONFIG,
+                    "Invalid field names in %s data: {%.400s}: the nearest known key is %s (%s)",
+                    *section ? section : "JobConfig", names.data, nearest, where);
 }
 
 static oct_status check_section(const torchtitan_job *job, const oct_value *map,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "config/torchtitan.h"
@@ -290,6 +291,13 @@ static void torchtitan__unknown_names__all_of_a_section_with_the_nearest(void **
     refuses("[octet]\nmodel.torch_typ = 'x'\n",
             "Invalid field names in octet.model data: {'torch_typ'}: the nearest known key is "
             "octet.model.torch_dtype");
+    /* What a YAML job would write is sent to its place. */
+    refuses("[dataset]\npath = 'x'\n",
+            "data: {'dataset'}: the nearest known key is training.dataset_path (");
+    refuses("[dataset]\nshuffle = false\n", "the nearest known key is octet.dataset.shuffle (");
+    refuses_word("training.train_iters=4",
+                 "data: {'train_iters'}: the nearest known key is training.steps (");
+    refuses_word("moe.bias_update_rate=1", "the nearest known key is octet.moe.bias_update_rate (");
     refuses("'training.steps' = 1\n", "Invalid field names in JobConfig data: {'training.steps'}");
     refuses_word("training.stps=4",
                  "Invalid field names in training data: {'stps'}: the nearest known "
@@ -523,6 +531,59 @@ static void torchtitan__converters__names_order_types_recipes(void **state)
     accepts("[model]\nconverters = ['npu_gmm']\n[quantize.linear.mx]\nrecipe_name = 'x'\n", NULL);
 }
 
+/* Every mutation of a job loads or is refused with a message. */
+static void torchtitan__mutated_job__no_crash(void **state)
+{
+    (void)state;
+    static const char seed[] =
+        "base = 'base.toml'\n[model]\nconverters = ['npu_gmm', 'quantize.linear.mx']\n"
+        "[quantize.linear.mx]\nrecipe_name = 'hif8'\nfilter_fqns = ['output']\n"
+        "[training]\nsteps = 300\nglobal_batch_size = -1\n[checkpoint]\nenable = true\n"
+        "load_step = -1\n[debug]\nseed = 3\n[octet]\nmoe.bias_update_rate = 0.1\n"
+        "[validation]\nenable = false\nsteps = 3\n[compile]\ncomponents = []\n";
+    static const char alphabet[] = "=.[]{}'#,\n 0a_-ets";
+    const oct_rng stream = oct_rng_stream(7, "torchtitan");
+    uint64_t draw = 0;
+    int accepted = 0;
+    for (int round = 0; round < 800; round++) {
+        char text[sizeof seed + 8];
+        size_t length = sizeof seed - 1;
+        memcpy(text, seed, sizeof seed);
+        const uint64_t edits = 1 + oct_rng_below(stream, draw++, 2);
+        for (uint64_t i = 0; i < edits; i++) {
+            const size_t at = oct_rng_below(stream, draw++, length);
+            const size_t cut = 1 + oct_rng_below(stream, draw++, 8);
+            switch (oct_rng_below(stream, draw++, 3)) {
+            case 0:
+                text[at] = alphabet[oct_rng_below(stream, draw++, sizeof alphabet - 1)];
+                break;
+            case 1:
+                if (at + cut < length) {
+                    memmove(text + at, text + at + cut, length - at - cut);
+                    length -= cut;
+                }
+                break;
+            default:
+                if (length + 1 < sizeof text) {
+                    memmove(text + at + 1, text + at, length - at);
+                    text[at] = alphabet[oct_rng_below(stream, draw++, sizeof alphabet - 1)];
+                    length++;
+                }
+                break;
+            }
+        }
+        text[length] = '\0';
+        const oct_status status = load(text, NULL);
+        accepted += status == OCT_OK;
+        if (status != OCT_OK && status != OCT_E_IO) {
+            assert_int_equal(status, OCT_E_CONFIG);
+            assert_non_null(strchr(err.msg, '('));
+        }
+        oct_arena_reset(&arena);
+    }
+    assert_in_range(accepted, 20, 780);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -537,6 +598,7 @@ int main(void)
         TEST(torchtitan__what_has_no_effect__told_once_by_name),
         TEST(torchtitan__words__over_files_over_defaults),
         TEST(torchtitan__converters__names_order_types_recipes),
+        TEST(torchtitan__mutated_job__no_crash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
