@@ -202,8 +202,7 @@ static const oct_torchtitan_key keys[] = {
     REFUSED("checkpoint.load_only", BOOL, "false", "the last step is always saved"),
     READ("activation_checkpoint.mode", STRING, "selective",
          "gradient_checkpointing.activation_checkpoint",
-         "none: off, full: full; selective recompute is not supported: off, with the same results "
-         "and more memory",
+         "unwritten: off; selective recompute is not supported and refused where it is written",
          "none", "full", "selective"),
     WARNED("activation_checkpoint.selective_ac_option", STRING, "\"2\"",
            "recompute is of whole layers, to the same bits"),

@@ -283,18 +283,14 @@ static oct_status translate_validation(torchtitan_job *job, oct_err *err)
     return copy_to(job, "validation.steps", "dataset.validation.steps", err);
 }
 
+/* torchtitan's default is selective recompute, which changes no result: unwritten it is none here.
+ * Written, it meets the error of a YAML job. */
 static oct_status translate_recompute(torchtitan_job *job, oct_err *err)
 {
     static const char mode[] = "activation_checkpoint.mode";
-    char where[OCT_VALUE_WORDS];
-    const char *word = text_of(job, mode);
-    if (strcmp(word, "selective") == 0 && torchtitan_is_given(job, mode))
-        OCT_TRY(torchtitan_warn(job, err,
-                                "%s: selective recompute is not supported, nothing is recomputed: "
-                                "same results, more memory (%s)",
-                                mode, oct_value_where(torchtitan_value(job, mode), where)));
-    return put_word(job, mode, "gradient_checkpointing.activation_checkpoint",
-                    strcmp(word, "full") == 0 ? "full" : "off", err);
+    static const char to[] = "gradient_checkpointing.activation_checkpoint";
+    return torchtitan_is_given(job, mode) ? copy_to(job, mode, to, err)
+                                          : put_word(job, mode, to, "off", err);
 }
 
 static oct_status translate_seed(torchtitan_job *job, oct_err *err)

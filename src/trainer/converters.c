@@ -382,15 +382,21 @@ oct_status oct_converters_expand(oct_config *config, oct_arena *arena, oct_confi
 
 /* Modules of the built tree. */
 typedef struct counts {
+    const oct_torchtitan *job;
+    int64_t routers;         /* that filter_fqns does not name */
     int64_t linear, experts; /* converted */
     int64_t containers;      /* of experts, converted or not */
 } counts;
 
 static oct_status count_module(void *arg, const char *fqn, oct_module **slot, oct_err *err)
 {
-    (void)fqn;
     (void)err;
     counts *c = arg;
+    char name[OCT_DSV3_NAME];
+    const bool named = oct_dsv3_torchtitan_name(fqn, name);
+    const place at = {.hf = fqn, .torchtitan = named ? name : NULL};
+    c->routers +=
+        named && strstr(name, ".moe.router.gate") && !carries_any(&at, &c->job->filter_fqns);
     const oct_module_type *type = (*slot)->type;
     c->linear += type == &oct_low_precision_linear_type;
     c->experts += type == &oct_dsv3_low_precision_experts_type;
@@ -420,6 +426,11 @@ static oct_status tell_run(const oct_torchtitan *job, const char *name, const co
     oct_text_buffer line = {.arena = arena}, second = {.arena = arena};
     if (strcmp(name, "quantize.linear.mx") == 0) {
         OCT_TRY(oct_text_append(&line, err, "Swapped to MXLinear_NPU layers"));
+        if (c->routers)
+            OCT_TRY(
+                oct_text_append(&second, err,
+                                "router.gate is no Linear here and stays in FP32, with or without "
+                                "an entry of filter_fqns"));
     } else if (strcmp(name, "quantize.grouped_mm.mx") == 0) {
         OCT_TRY(oct_text_append(&line, err,
                                 "[MXFP8/HiF8 GMM] Replaced %lld NPU GMM methods/functions.",
@@ -445,7 +456,7 @@ oct_status oct_converters_tell(const oct_config *config, oct_build *build,
                                void (*tell)(void *arg, const char *line), void *arg, oct_err *err)
 {
     const oct_torchtitan *job = config->torchtitan;
-    counts c = {0};
+    counts c = {.job = job};
     if (!job)
         return OCT_OK;
     OCT_TRY(oct_module_walk(&build->tree, count_module, &c, err));

@@ -330,20 +330,29 @@ static void torchtitan_names__every_module__there_and_back(void **state)
 
 /* --- The log --- */
 
-static void converters_tell__the_verification_checklist(void **state)
+/* The lines of a job over the tiny model, its replacements installed. */
+static void tell(const char *filter)
 {
-    (void)state;
     oct_build build;
+    char word[256];
+    (void)snprintf(word, sizeof word, "quantize.linear.mx.filter_fqns=%s", filter);
     expands(FIXTURES "guide_linear_and_experts.toml",
             (const char *[3]){"octet.model.expect=none",
                               "model.hf_config=" OCTET_SOURCE_DIR "/tests/cli/files/config.json",
-                              "octet.training.threads=1"});
+                              word});
     assert_int_equal(oct_config_resolve(&config, 1, &err), OCT_OK);
     oct_build_init(&build, &config, NULL);
     if (oct_build_through(&build, OCT_STAGE_REPLACE, &err) != OCT_OK)
         fail_msg("%s", err.msg);
     notes[0] = '\0';
     assert_int_equal(oct_converters_tell(&config, &build, take_note, NULL, &err), OCT_OK);
+    oct_build_release(&build);
+}
+
+static void converters_tell__the_verification_checklist(void **state)
+{
+    (void)state;
+    tell("output,router.gate");
     assert_string_equal(notes,
                         "MX training active with recipe mxfp8\n"
                         "mxfp8 MoE training enabled\n"
@@ -352,7 +361,10 @@ static void converters_tell__the_verification_checklist(void **state)
                         "[MXFP8/HiF8 GMM] Replaced 1 NPU GMM methods/functions.\n"
                         "Converted MoE layers matching FQNs ['experts'] to use dynamic mxfp8 "
                         "quantization with scaled grouped GEMMs\n");
-    oct_build_release(&build);
+    /* K18: one line says that the router is left alone. */
+    tell("output");
+    assert_non_null(strstr(notes, "Swapped to MXLinear_NPU layers\n"
+                                  "router.gate is no Linear here and stays in FP32, "));
 }
 
 int main(void)
