@@ -23,7 +23,7 @@ typedef struct node {
 } node;
 
 typedef struct parser {
-    toml_cursor c;
+    oct_toml_cursor c;
     node *root;
     node *table; /* that key = value lines go into */
     int table_depth;
@@ -54,13 +54,13 @@ static bool is_container(const oct_value *value)
 
 static void skip_blanks(parser *p)
 {
-    while (toml_peek(&p->c) == ' ' || toml_peek(&p->c) == '\t')
+    while (oct_toml_peek(&p->c) == ' ' || oct_toml_peek(&p->c) == '\t')
         p->c.at++;
 }
 
 static void skip_comment(parser *p)
 {
-    if (toml_peek(&p->c) != '#')
+    if (oct_toml_peek(&p->c) != '#')
         return;
     while (p->c.at < p->c.end && *p->c.at != '\n' && *p->c.at != '\r')
         p->c.at++;
@@ -72,7 +72,7 @@ static void skip_lines(parser *p)
     do {
         skip_blanks(p);
         skip_comment(p);
-    } while (toml_newline(&p->c));
+    } while (oct_toml_newline(&p->c));
 }
 
 /* What may follow a key = value or a header: a comment, and the end of the line. */
@@ -80,10 +80,10 @@ static oct_status end_line(parser *p, oct_err *err)
 {
     skip_blanks(p);
     skip_comment(p);
-    if (p->c.at == p->c.end || toml_newline(&p->c))
+    if (p->c.at == p->c.end || oct_toml_newline(&p->c))
         return OCT_OK;
-    return toml_refuse(&p->c, "something after the end of a value or header",
-                       "a new line is required", err);
+    return oct_toml_refuse(&p->c, "something after the end of a value or header",
+                           "a new line is required", err);
 }
 
 /* --- Nodes --- */
@@ -161,16 +161,16 @@ static bool is_bare(char c)
 
 static oct_status take_part(parser *p, key_part *part, oct_err *err)
 {
-    *part = (key_part){.line = p->c.line, .column = toml_column(&p->c)};
-    const char first = toml_peek(&p->c);
+    *part = (key_part){.line = p->c.line, .column = oct_toml_column(&p->c)};
+    const char first = oct_toml_peek(&p->c);
     if (first == '"' || first == '\'')
-        return toml_string(&p->c, true, &part->name, err);
+        return oct_toml_string(&p->c, true, &part->name, err);
     const char *start = p->c.at;
-    while (is_bare(toml_peek(&p->c)))
+    while (is_bare(oct_toml_peek(&p->c)))
         p->c.at++;
     if (p->c.at == start)
-        return toml_refuse(&p->c, first ? "no key" : "the end of the text",
-                           "a key of A-Z a-z 0-9 _ - or a quoted key is required", err);
+        return oct_toml_refuse(&p->c, first ? "no key" : "the end of the text",
+                               "a key of A-Z a-z 0-9 _ - or a quoted key is required", err);
     return oct_text_copy(p->c.arena, start, (size_t)(p->c.at - start), &part->name, err);
 }
 
@@ -185,7 +185,7 @@ static oct_status take_key(parser *p, dotted_key *key, oct_err *err)
             return too_deep(p, &part, err);
         key->parts[key->count++] = part;
         skip_blanks(p);
-        if (toml_peek(&p->c) != '.')
+        if (oct_toml_peek(&p->c) != '.')
             return OCT_OK;
         p->c.at++;
         skip_blanks(p);
@@ -203,17 +203,17 @@ static oct_status take_array(parser *p, node *list, int depth, oct_err *err)
     p->c.at++;
     for (;;) {
         skip_lines(p);
-        if (toml_peek(&p->c) == ']')
+        if (oct_toml_peek(&p->c) == ']')
             break;
         oct_value *item = NULL;
         OCT_TRY(take_value(p, NULL, 0, depth, &item, err));
         oct_value_append(&list->value, item);
         skip_lines(p);
-        if (toml_peek(&p->c) == ',')
+        if (oct_toml_peek(&p->c) == ',')
             p->c.at++;
-        else if (toml_peek(&p->c) != ']')
-            return toml_refuse(&p->c, "an array that goes on without a comma",
-                               "a comma or ] is required", err);
+        else if (oct_toml_peek(&p->c) != ']')
+            return oct_toml_refuse(&p->c, "an array that goes on without a comma",
+                                   "a comma or ] is required", err);
     }
     p->c.at++;
     return OCT_OK;
@@ -223,22 +223,22 @@ static oct_status take_inline_table(parser *p, node *map, int depth, oct_err *er
 {
     p->c.at++;
     skip_blanks(p);
-    if (toml_peek(&p->c) == '}') {
+    if (oct_toml_peek(&p->c) == '}') {
         p->c.at++;
         return OCT_OK;
     }
     for (;;) {
         OCT_TRY(take_pair(p, map, depth, err));
         skip_blanks(p);
-        const char next = toml_peek(&p->c);
+        const char next = oct_toml_peek(&p->c);
         if (next == '}')
             break;
         if (next != ',')
-            return toml_refuse(&p->c,
-                               next == '\n' || next == '\r' || next == '#'
-                                   ? "an inline table that goes on after its line"
-                                   : "an inline table that goes on without a comma",
-                               "a comma or } is required", err);
+            return oct_toml_refuse(&p->c,
+                                   next == '\n' || next == '\r' || next == '#'
+                                       ? "an inline table that goes on after its line"
+                                       : "an inline table that goes on without a comma",
+                                   "a comma or } is required", err);
         p->c.at++;
         skip_blanks(p);
     }
@@ -250,8 +250,8 @@ static oct_status take_inline_table(parser *p, node *map, int depth, oct_err *er
 static oct_status take_value(parser *p, const char *name, int name_line, int depth, oct_value **out,
                              oct_err *err)
 {
-    const key_part at = {.name = name, .line = p->c.line, .column = toml_column(&p->c)};
-    const char first = toml_peek(&p->c);
+    const key_part at = {.name = name, .line = p->c.line, .column = oct_toml_column(&p->c)};
+    const char first = oct_toml_peek(&p->c);
     if (first == '[' || first == '{') {
         node *made = NULL;
         if (depth == OCT_SOURCE_MAX_DEPTH)
@@ -268,8 +268,8 @@ static oct_status take_value(parser *p, const char *name, int name_line, int dep
     (*out)->key = name;
     (*out)->key_line = name_line;
     if (first == '"' || first == '\'')
-        return toml_string(&p->c, false, &(*out)->text, err);
-    return toml_plain(&p->c, *out, err);
+        return oct_toml_string(&p->c, false, &(*out)->text, err);
+    return oct_toml_plain(&p->c, *out, err);
 }
 
 /* The table that a.b of `a.b.c = 1` names, made where it is missing. */
@@ -299,8 +299,8 @@ static oct_status take_pair(parser *p, node *table, int depth, oct_err *err)
     dotted_key key;
     OCT_TRY(take_key(p, &key, err));
     const key_part *last = &key.parts[key.count - 1];
-    if (toml_peek(&p->c) != '=')
-        return toml_refuse(&p->c, "a key without a value", "= is required", err);
+    if (oct_toml_peek(&p->c) != '=')
+        return oct_toml_refuse(&p->c, "a key without a value", "= is required", err);
     p->c.at++;
     skip_blanks(p);
     if (depth + key.count - 1 > OCT_SOURCE_MAX_DEPTH)
@@ -376,15 +376,15 @@ static oct_status open_item(parser *p, node *parent, const key_part *at, oct_err
 static oct_status take_header(parser *p, oct_err *err)
 {
     p->c.at++;
-    const bool is_item = toml_peek(&p->c) == '[';
+    const bool is_item = oct_toml_peek(&p->c) == '[';
     p->c.at += is_item;
     skip_blanks(p);
     dotted_key key;
     OCT_TRY(take_key(p, &key, err));
     const size_t left = (size_t)(p->c.end - p->c.at);
     if (left < 1 || p->c.at[0] != ']' || (is_item && (left < 2 || p->c.at[1] != ']')))
-        return toml_refuse(&p->c, "a header that does not end",
-                           is_item ? "]] is required" : "] is required", err);
+        return oct_toml_refuse(&p->c, "a header that does not end",
+                               is_item ? "]] is required" : "] is required", err);
     p->c.at += is_item ? 2 : 1;
     node *parent = p->root;
     int depth = 1;
@@ -401,14 +401,14 @@ static oct_status take_header(parser *p, oct_err *err)
 /* --- The text --- */
 
 /* CR stands only before LF. */
-static oct_status check_newlines(const toml_cursor *start, oct_err *err)
+static oct_status check_newlines(const oct_toml_cursor *start, oct_err *err)
 {
-    toml_cursor look = *start;
+    oct_toml_cursor look = *start;
     while (look.at < look.end) {
-        if (toml_newline(&look))
+        if (oct_toml_newline(&look))
             continue;
         if (*look.at == '\r')
-            return toml_refuse(&look, "a carriage return alone", "LF or CRLF ends a line", err);
+            return oct_toml_refuse(&look, "a carriage return alone", "LF or CRLF ends a line", err);
         look.at++;
     }
     return OCT_OK;

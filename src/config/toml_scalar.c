@@ -8,7 +8,7 @@
 
 #include "config/text_buffer.h"
 
-bool toml_newline(toml_cursor *c)
+bool oct_toml_newline(oct_toml_cursor *c)
 {
     const char *next = c->at;
     if (next < c->end && *next == '\r')
@@ -21,18 +21,19 @@ bool toml_newline(toml_cursor *c)
     return true;
 }
 
-int toml_column(toml_cursor *c)
+int oct_toml_column(oct_toml_cursor *c)
 {
     for (; c->mark < c->at; c->mark++)
         c->mark_column += ((unsigned char)*c->mark & 0xc0) != 0x80;
     return c->mark_column;
 }
 
-oct_status toml_refuse(const toml_cursor *c, const char *found, const char *required, oct_err *err)
+oct_status oct_toml_refuse(const oct_toml_cursor *c, const char *found, const char *required,
+                           oct_err *err)
 {
-    toml_cursor here = *c;
+    oct_toml_cursor here = *c;
     return OCT_FAIL(err, OCT_E_CONFIG, "cannot read TOML: %s, %s (%s:%d:%d)", found, required,
-                    c->file, c->line, toml_column(&here));
+                    c->file, c->line, oct_toml_column(&here));
 }
 
 /* --- Strings --- */
@@ -77,40 +78,41 @@ static int hex_value(char digit)
 }
 
 /* \uXXXX and \UXXXXXXXX, the cursor on the u. */
-static oct_status take_unicode(toml_cursor *c, string_out *out, oct_err *err)
+static oct_status take_unicode(oct_toml_cursor *c, string_out *out, oct_err *err)
 {
     const int digits = *c->at == 'u' ? 4 : 8;
     uint32_t code = 0;
     for (int i = 1; i <= digits; i++) {
         const int digit = c->at + i < c->end ? hex_value(c->at[i]) : -1;
         if (digit < 0)
-            return toml_refuse(c, "a Unicode escape with too few digits",
-                               digits == 4 ? "4 hexadecimal digits are required"
-                                           : "8 hexadecimal digits are required",
-                               err);
+            return oct_toml_refuse(c, "a Unicode escape with too few digits",
+                                   digits == 4 ? "4 hexadecimal digits are required"
+                                               : "8 hexadecimal digits are required",
+                                   err);
         code = code << 4 | (uint32_t)digit;
     }
     if (code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
-        return toml_refuse(c, "an escape that is no Unicode character",
-                           "at most U+10FFFF and no surrogate is required", err);
+        return oct_toml_refuse(c, "an escape that is no Unicode character",
+                               "at most U+10FFFF and no surrogate is required", err);
     if (code == 0)
-        return toml_refuse(c, "an escaped NUL in a string", "text without NUL is required", err);
+        return oct_toml_refuse(c, "an escaped NUL in a string", "text without NUL is required",
+                               err);
     put_utf8(out, code);
     c->at += 1 + digits;
     return OCT_OK;
 }
 
-static oct_status take_escape(toml_cursor *c, string_out *out, oct_err *err)
+static oct_status take_escape(oct_toml_cursor *c, string_out *out, oct_err *err)
 {
     static const char names[] = "btnfr\"\\", meanings[] = "\b\t\n\f\r\"\\";
-    const char name = toml_peek(c);
+    const char name = oct_toml_peek(c);
     if (name == 'u' || name == 'U')
         return take_unicode(c, out, err);
     const char *found = name ? strchr(names, name) : NULL;
     if (!found)
-        return toml_refuse(c, "an unknown escape in a string",
-                           "one of \\b \\t \\n \\f \\r \\\" \\\\ \\uXXXX \\UXXXXXXXX is required",
-                           err);
+        return oct_toml_refuse(
+            c, "an unknown escape in a string",
+            "one of \\b \\t \\n \\f \\r \\\" \\\\ \\uXXXX \\UXXXXXXXX is required", err);
     out->data[out->length++] = meanings[found - names];
     c->at++;
     return OCT_OK;
@@ -118,23 +120,23 @@ static oct_status take_escape(toml_cursor *c, string_out *out, oct_err *err)
 
 /* A backslash that ends its line takes all white space up to the next character with it. Returns
  * whether the cursor, behind a backslash, was at one. */
-static bool take_line_end(toml_cursor *c)
+static bool take_line_end(oct_toml_cursor *c)
 {
-    toml_cursor look = *c;
-    while (toml_peek(&look) == ' ' || toml_peek(&look) == '\t')
+    oct_toml_cursor look = *c;
+    while (oct_toml_peek(&look) == ' ' || oct_toml_peek(&look) == '\t')
         look.at++;
-    if (!toml_newline(&look))
+    if (!oct_toml_newline(&look))
         return false;
     do
-        while (toml_peek(&look) == ' ' || toml_peek(&look) == '\t')
+        while (oct_toml_peek(&look) == ' ' || oct_toml_peek(&look) == '\t')
             look.at++;
-    while (toml_newline(&look));
+    while (oct_toml_newline(&look));
     *c = look;
     return true;
 }
 
 /* Quotes at the cursor, at most `most`. */
-static int count_quotes(const toml_cursor *c, char quote, int most)
+static int count_quotes(const oct_toml_cursor *c, char quote, int most)
 {
     int count = 0;
     while (count < most && c->at + count < c->end && c->at[count] == quote)
@@ -144,7 +146,7 @@ static int count_quotes(const toml_cursor *c, char quote, int most)
 
 /* The closing quotes of a multi-line string, with up to two quotes that belong to it before them.
  */
-static bool take_closing(toml_cursor *c, char quote, string_out *out)
+static bool take_closing(oct_toml_cursor *c, char quote, string_out *out)
 {
     enum { CLOSING = 3, MOST = 5 };
     const int quotes = count_quotes(c, quote, MOST);
@@ -155,17 +157,17 @@ static bool take_closing(toml_cursor *c, char quote, string_out *out)
     return quotes >= CLOSING;
 }
 
-static oct_status take_string(toml_cursor *c, char quote, bool multi_line, string_out *out,
+static oct_status take_string(oct_toml_cursor *c, char quote, bool multi_line, string_out *out,
                               oct_err *err)
 {
     if (multi_line)
-        (void)toml_newline(c); /* the first one does not count */
+        (void)oct_toml_newline(c); /* the first one does not count */
     for (;;) {
-        const char byte = toml_peek(c);
+        const char byte = oct_toml_peek(c);
         if (!byte || (!multi_line && (byte == '\n' || byte == '\r')))
-            return toml_refuse(c,
-                               byte ? "a string that does not end on its line" : "an open string",
-                               "a closing quote is required", err);
+            return oct_toml_refuse(
+                c, byte ? "a string that does not end on its line" : "an open string",
+                "a closing quote is required", err);
         if (byte == quote && !multi_line) {
             c->at++;
             return OCT_OK;
@@ -177,7 +179,7 @@ static oct_status take_string(toml_cursor *c, char quote, bool multi_line, strin
             c->at++;
             if (!multi_line || !take_line_end(c))
                 OCT_TRY(take_escape(c, out, err));
-        } else if (toml_newline(c)) {
+        } else if (oct_toml_newline(c)) {
             out->data[out->length++] = '\n';
         } else {
             out->data[out->length++] = byte;
@@ -187,7 +189,7 @@ static oct_status take_string(toml_cursor *c, char quote, bool multi_line, strin
 }
 
 /* Room for the string that begins here, closing quotes included. */
-static size_t string_room(const toml_cursor *c, char quote, bool multi_line)
+static size_t string_room(const oct_toml_cursor *c, char quote, bool multi_line)
 {
     const char *p = c->at;
     int run = 0;
@@ -201,14 +203,14 @@ static size_t string_room(const toml_cursor *c, char quote, bool multi_line)
     return (size_t)(p < c->end ? p - c->at : c->end - c->at) + 3;
 }
 
-oct_status toml_string(toml_cursor *c, bool is_key, const char **out, oct_err *err)
+oct_status oct_toml_string(oct_toml_cursor *c, bool is_key, const char **out, oct_err *err)
 {
     const char quote = *c->at;
     const int quotes = count_quotes(c, quote, 3);
     const bool multi_line = quotes == 3;
     if (multi_line && is_key)
-        return toml_refuse(c, "a multi-line string as a key", "a string on one line is required",
-                           err);
+        return oct_toml_refuse(c, "a multi-line string as a key",
+                               "a string on one line is required", err);
     c->at += quotes == 3 ? 3 : 1;
     void *memory = NULL;
     OCT_TRY(oct_arena_alloc(c->arena, string_room(c, quote, multi_line), &memory, err));
@@ -372,7 +374,7 @@ static bool is_date_or_time(const char *text)
 /* --- What a plain scalar is --- */
 
 /* The bytes of the scalar at the cursor. A date may hold one space before its time. */
-static size_t plain_length(const toml_cursor *c)
+static size_t plain_length(const oct_toml_cursor *c)
 {
     enum { DATE = 10 };
     static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-.:";
@@ -387,15 +389,15 @@ static size_t plain_length(const toml_cursor *c)
     return length;
 }
 
-static oct_status out_of_range(toml_cursor *c, const char *what, const char *text,
+static oct_status out_of_range(oct_toml_cursor *c, const char *what, const char *text,
                                const char *required, oct_err *err)
 {
     return OCT_FAIL(err, OCT_E_CONFIG, "%s out of range: %.100s, %s (%s:%d:%d)", what, text,
-                    required, c->file, c->line, toml_column(c));
+                    required, c->file, c->line, oct_toml_column(c));
 }
 
 /* The text without underscores, for the C library. */
-static oct_status without_underscores(toml_cursor *c, const char *text, const char **out,
+static oct_status without_underscores(oct_toml_cursor *c, const char *text, const char **out,
                                       oct_err *err)
 {
     void *memory = NULL;
@@ -412,12 +414,12 @@ static oct_status without_underscores(toml_cursor *c, const char *text, const ch
     return OCT_OK;
 }
 
-oct_status toml_plain(toml_cursor *c, oct_value *value, oct_err *err)
+oct_status oct_toml_plain(oct_toml_cursor *c, oct_value *value, oct_err *err)
 {
     const size_t length = plain_length(c);
     if (length == 0)
-        return toml_refuse(c, toml_peek(c) ? "no value" : "the end of the text",
-                           "a value is required: a string needs quotes", err);
+        return oct_toml_refuse(c, oct_toml_peek(c) ? "no value" : "the end of the text",
+                               "a value is required: a string needs quotes", err);
     OCT_TRY(oct_text_copy(c->arena, c->at, length, &value->text, err));
     const char *text = value->text;
     const char *digits = NULL;
@@ -443,8 +445,8 @@ oct_status toml_plain(toml_cursor *c, oct_value *value, oct_err *err)
     } else {
         char found[160];
         (void)snprintf(found, sizeof found, "'%.100s'", text);
-        return toml_refuse(c, found, "a number, true, false, a date or a quoted string is required",
-                           err);
+        return oct_toml_refuse(c, found,
+                               "a number, true, false, a date or a quoted string is required", err);
     }
     c->at += length;
     return OCT_OK;

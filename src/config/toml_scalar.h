@@ -7,34 +7,35 @@
 #include "config/toml.h"
 
 /* Where the reader stands. */
-typedef struct toml_cursor {
+typedef struct oct_toml_cursor {
     const char *at, *end;
     int line;         /* 1-based */
     const char *mark; /* a place on this line, and the column there: long lines are counted once */
     int mark_column;
     const char *file;
     oct_arena *arena;
-} toml_cursor;
+} oct_toml_cursor;
 
 /* The byte at the cursor, or 0 at the end (the text holds no NUL). */
-static inline char toml_peek(const toml_cursor *c)
+static inline char oct_toml_peek(const oct_toml_cursor *c)
 {
     return c->at < c->end ? *c->at : '\0';
 }
 
 /* Steps over a newline, LF or CRLF, if one is here. */
-bool toml_newline(toml_cursor *c);
+bool oct_toml_newline(oct_toml_cursor *c);
 
 /* Moves the mark to the cursor; its column, 1-based, in characters. */
-int toml_column(toml_cursor *c);
+int oct_toml_column(oct_toml_cursor *c);
 
 /* "cannot read TOML: FOUND, REQUIRED (file:line:column)" at the cursor. */
-oct_status toml_refuse(const toml_cursor *c, const char *found, const char *required, oct_err *err);
+oct_status oct_toml_refuse(const oct_toml_cursor *c, const char *found, const char *required,
+                           oct_err *err);
 
 /* A string of any of the four forms at its opening quote; keys have no multi-line forms. */
-oct_status toml_string(toml_cursor *c, bool is_key, const char **out, oct_err *err);
+oct_status oct_toml_string(oct_toml_cursor *c, bool is_key, const char **out, oct_err *err);
 
 /* A number, boolean or date: value->text and what it means. */
-oct_status toml_plain(toml_cursor *c, oct_value *value, oct_err *err);
+oct_status oct_toml_plain(oct_toml_cursor *c, oct_value *value, oct_err *err);
 
 #endif

@@ -126,7 +126,7 @@ static bool join_path(const char *section, const char *name, char out[MAX_PATH])
 
 /* The key that was probably meant by a path without one: the place of an octet key that is written
  * as in YAML, else the nearest name. */
-static oct_status suggest(const torchtitan_job *job, const char *path, const oct_value *value,
+static oct_status suggest(const oct_torchtitan_job *job, const char *path, const oct_value *value,
                           const char **out, oct_err *err)
 {
     const oct_schema schema = oct_schema_config();
@@ -148,8 +148,8 @@ static oct_status suggest(const torchtitan_job *job, const char *path, const oct
 }
 
 /* All unknown names of a section at once, as torchtitan tells them. */
-static oct_status check_names(const torchtitan_job *job, const oct_value *map, const char *section,
-                              oct_err *err)
+static oct_status check_names(const oct_torchtitan_job *job, const oct_value *map,
+                              const char *section, oct_err *err)
 {
     oct_text_buffer names = {.arena = job->arena};
     const oct_value *first = NULL;
@@ -174,7 +174,7 @@ static oct_status check_names(const torchtitan_job *job, const oct_value *map, c
                     *section ? section : "JobConfig", names.data, nearest, where);
 }
 
-static oct_status check_section(const torchtitan_job *job, const oct_value *map,
+static oct_status check_section(const oct_torchtitan_job *job, const oct_value *map,
                                 const char *section, oct_err *err)
 {
     OCT_TRY(check_names(job, map, section, err));
@@ -204,7 +204,7 @@ static oct_status check_section(const torchtitan_job *job, const oct_value *map,
 
 static oct_status take_keys(void *arg, const oct_value *keys, oct_err *err)
 {
-    torchtitan_job *job = arg;
+    oct_torchtitan_job *job = arg;
     OCT_TRY(check_section(job, keys, "", err));
     return oct_value_merge(job->keys, keys, job->arena, err);
 }
@@ -212,7 +212,7 @@ static oct_status take_keys(void *arg, const oct_value *keys, oct_err *err)
 /* --- Words of the command line --------------------------------------------------------------- */
 
 /* A,B,C */
-static oct_status split_list(torchtitan_job *job, const char *text, const char *word,
+static oct_status split_list(oct_torchtitan_job *job, const char *text, const char *word,
                              oct_value **out, oct_err *err)
 {
     OCT_TRY(oct_value_create(job->arena, OCT_VALUE_LIST, word, 0, 0, out, err));
@@ -228,8 +228,8 @@ static oct_status split_list(torchtitan_job *job, const char *text, const char *
 }
 
 /* The text of a word as its key reads it: strings as they are, other values as YAML. */
-static oct_status word_value(torchtitan_job *job, const oct_torchtitan_key *key, const char *text,
-                             const char *word, oct_value **out, oct_err *err)
+static oct_status word_value(oct_torchtitan_job *job, const oct_torchtitan_key *key,
+                             const char *text, const char *word, oct_value **out, oct_err *err)
 {
     const bool nullable = key && key->fallback && strcmp(key->fallback, "null") == 0;
     const bool none = strcmp(text, "None") == 0 || strcmp(text, "null") == 0;
@@ -248,7 +248,7 @@ static oct_status word_value(torchtitan_job *job, const oct_torchtitan_key *key,
     return oct_yaml_parse(text, strlen(text), word, OCT_YAML_WORD, job->arena, out, err);
 }
 
-static oct_status tell_override(torchtitan_job *job, const char *word, const char *path,
+static oct_status tell_override(oct_torchtitan_job *job, const char *word, const char *path,
                                 oct_err *err)
 {
     char where[OCT_VALUE_WORDS], found[OCT_VALUE_WORDS];
@@ -256,7 +256,7 @@ static oct_status tell_override(torchtitan_job *job, const char *word, const cha
     const oct_torchtitan_key *key = oct_torchtitan_find(path);
     const oct_value *old = oct_value_at(job->keys, path);
     OCT_TRY(oct_text_append(&line, err, "override %s", word));
-    if (old && torchtitan_is_given(job, path))
+    if (old && oct_torchtitan_is_given(job, path))
         OCT_TRY(oct_text_append(&line, err, " replaces %s (%s)", oct_value_describe(old, found),
                                 oct_value_where(old, where)));
     else if (key && key->fallback)
@@ -266,7 +266,7 @@ static oct_status tell_override(torchtitan_job *job, const char *word, const cha
     return OCT_OK;
 }
 
-static oct_status read_word(torchtitan_job *job, const char *word, oct_err *err)
+static oct_status read_word(oct_torchtitan_job *job, const char *word, oct_err *err)
 {
     const char *equals = strchr(word, '=');
     if (!equals || equals == word)
@@ -290,14 +290,14 @@ static oct_status read_word(torchtitan_job *job, const char *word, oct_err *err)
 
 static const char default_file[] = "default";
 
-oct_status torchtitan_default(const torchtitan_job *job, const oct_torchtitan_key *key,
-                              oct_value **out, oct_err *err)
+oct_status oct_torchtitan_default(const oct_torchtitan_job *job, const oct_torchtitan_key *key,
+                                  oct_value **out, oct_err *err)
 {
     return oct_yaml_parse(key->fallback, strlen(key->fallback), default_file, OCT_YAML_WORD,
                           job->arena, out, err);
 }
 
-static oct_status set_defaults(torchtitan_job *job, oct_err *err)
+static oct_status set_defaults(oct_torchtitan_job *job, oct_err *err)
 {
     int count = 0;
     const oct_torchtitan_key *keys = oct_torchtitan_keys(&count);
@@ -305,18 +305,18 @@ static oct_status set_defaults(torchtitan_job *job, oct_err *err)
         oct_value *value = NULL;
         if (!keys[i].fallback)
             continue;
-        OCT_TRY(torchtitan_default(job, &keys[i], &value, err));
+        OCT_TRY(oct_torchtitan_default(job, &keys[i], &value, err));
         OCT_TRY(oct_value_put(job->keys, keys[i].path, value, job->arena, err));
     }
     return OCT_OK;
 }
 
-const oct_value *torchtitan_value(const torchtitan_job *job, const char *path)
+const oct_value *oct_torchtitan_value(const oct_torchtitan_job *job, const char *path)
 {
     return oct_value_at(job->keys, path);
 }
 
-bool torchtitan_is_given(const torchtitan_job *job, const char *path)
+bool oct_torchtitan_is_given(const oct_torchtitan_job *job, const char *path)
 {
     const oct_value *value = oct_value_at(job->keys, path);
     return value && value->file != default_file;
@@ -327,7 +327,7 @@ oct_status oct_torchtitan_read(const char *const *files, int file_count, const c
                                void *note_arg, const oct_value **keys, oct_torchtitan **out,
                                oct_err *err)
 {
-    torchtitan_job job = {
+    oct_torchtitan_job job = {
         .arena = arena, .note = note, .note_arg = note_arg, .last_file = files[file_count - 1]};
     OCT_TRY(oct_value_create(arena, OCT_VALUE_MAP, default_file, 0, 0, &job.keys, err));
     OCT_TRY(oct_value_create(arena, OCT_VALUE_MAP, default_file, 0, 0, &job.octet, err));
@@ -336,8 +336,8 @@ oct_status oct_torchtitan_read(const char *const *files, int file_count, const c
         OCT_TRY(oct_config_read_chain(files[i], oct_toml_read_file, arena, take_keys, &job, err));
     for (int i = 0; i < word_count; i++)
         OCT_TRY(read_word(&job, words[i], err));
-    OCT_TRY(torchtitan_read_converters(&job, out, err));
-    OCT_TRY(torchtitan_translate(&job, err));
+    OCT_TRY(oct_torchtitan_read_converters(&job, out, err));
+    OCT_TRY(oct_torchtitan_translate(&job, err));
     const oct_value *own = oct_value_find(job.keys, octet_section);
     if (own)
         OCT_TRY(oct_value_merge(job.octet, own, arena, err));

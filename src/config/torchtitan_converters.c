@@ -14,9 +14,10 @@ static const char grouped_mx[] = "quantize.grouped_mm.mx";
 static const char *const supported[] = {npu_gmm, linear_mx, grouped_mx};
 enum { SUPPORTED = sizeof supported / sizeof supported[0] };
 
-static const char *where_of(const torchtitan_job *job, const char *path, char out[OCT_VALUE_WORDS])
+static const char *where_of(const oct_torchtitan_job *job, const char *path,
+                            char out[OCT_VALUE_WORDS])
 {
-    return oct_value_where(torchtitan_value(job, path), out);
+    return oct_value_where(oct_torchtitan_value(job, path), out);
 }
 
 static const char *last_part(const char *name)
@@ -34,7 +35,8 @@ static int64_t place_of(const oct_string_list *list, const char *name)
     return -1;
 }
 
-static oct_status check_types(const torchtitan_job *job, const oct_string_list *list, oct_err *err)
+static oct_status check_types(const oct_torchtitan_job *job, const oct_string_list *list,
+                              oct_err *err)
 {
     static const char quantize[] = "quantize.";
     const char *first = NULL;
@@ -54,7 +56,7 @@ static oct_status check_types(const torchtitan_job *job, const oct_string_list *
     return OCT_OK;
 }
 
-static oct_status unknown_converter(const torchtitan_job *job, const char *name, oct_err *err)
+static oct_status unknown_converter(const oct_torchtitan_job *job, const char *name, oct_err *err)
 {
     char where[OCT_VALUE_WORDS];
     const char *nearest = supported[0];
@@ -67,7 +69,8 @@ static oct_status unknown_converter(const torchtitan_job *job, const char *name,
                     name, nearest, converters_key, where_of(job, converters_key, where));
 }
 
-static oct_status check_names(const torchtitan_job *job, const oct_string_list *list, oct_err *err)
+static oct_status check_names(const oct_torchtitan_job *job, const oct_string_list *list,
+                              oct_err *err)
 {
     char where[OCT_VALUE_WORDS];
     for (int64_t i = 0; i < list->count; i++) {
@@ -85,7 +88,8 @@ static oct_status check_names(const torchtitan_job *job, const oct_string_list *
     return OCT_OK;
 }
 
-static oct_status check_order(const torchtitan_job *job, const oct_string_list *list, oct_err *err)
+static oct_status check_order(const oct_torchtitan_job *job, const oct_string_list *list,
+                              oct_err *err)
 {
     char where[OCT_VALUE_WORDS];
     const int64_t gmm = place_of(list, npu_gmm), grouped = place_of(list, grouped_mx);
@@ -99,13 +103,14 @@ static oct_status check_order(const torchtitan_job *job, const oct_string_list *
 }
 
 /* torch.compile of the model under tensor parallelism has its own words. */
-static oct_status check_compile(const torchtitan_job *job, oct_err *err)
+static oct_status check_compile(const oct_torchtitan_job *job, oct_err *err)
 {
     char where[OCT_VALUE_WORDS];
     oct_string_list components;
-    OCT_TRY(torchtitan_strings(job, "compile.components", &components, err));
-    if (torchtitan_value(job, "compile.enable")->boolean && place_of(&components, "model") >= 0 &&
-        torchtitan_value(job, "parallelism.tensor_parallel_degree")->integer > 1)
+    OCT_TRY(oct_torchtitan_strings(job, "compile.components", &components, err));
+    if (oct_torchtitan_value(job, "compile.enable")->boolean &&
+        place_of(&components, "model") >= 0 &&
+        oct_torchtitan_value(job, "parallelism.tensor_parallel_degree")->integer > 1)
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "TP not yet supported with torch.compile for mxfp8 "
                         "(parallelism.tensor_parallel_degree, %s)",
@@ -113,10 +118,10 @@ static oct_status check_compile(const torchtitan_job *job, oct_err *err)
     return OCT_OK;
 }
 
-static oct_status check_recipe(const torchtitan_job *job, const char *path, oct_err *err)
+static oct_status check_recipe(const oct_torchtitan_job *job, const char *path, oct_err *err)
 {
     char where[OCT_VALUE_WORDS];
-    const char *name = torchtitan_value(job, path)->text;
+    const char *name = oct_torchtitan_value(job, path)->text;
     if (strcmp(name, "mxfp8") == 0 || strcmp(name, "hif8") == 0)
         return OCT_OK;
     return OCT_FAIL(err, OCT_E_CONFIG,
@@ -125,7 +130,7 @@ static oct_status check_recipe(const torchtitan_job *job, const char *path, oct_
 }
 
 /* One format per job: both converters quantize by it. */
-static oct_status read_recipe(torchtitan_job *job, oct_torchtitan *to, oct_err *err)
+static oct_status read_recipe(oct_torchtitan_job *job, oct_torchtitan *to, oct_err *err)
 {
     static const char of_linear[] = "quantize.linear.mx.recipe_name";
     static const char of_grouped[] = "quantize.grouped_mm.mx.recipe_name";
@@ -137,40 +142,40 @@ static oct_status read_recipe(torchtitan_job *job, oct_torchtitan *to, oct_err *
         OCT_TRY(check_recipe(job, of_grouped, err));
     if (!to->linear && !to->grouped)
         return OCT_OK;
-    to->recipe = torchtitan_value(job, key)->text;
+    to->recipe = oct_torchtitan_value(job, key)->text;
     if (to->linear && to->grouped &&
-        strcmp(to->recipe, torchtitan_value(job, of_grouped)->text) != 0)
+        strcmp(to->recipe, oct_torchtitan_value(job, of_grouped)->text) != 0)
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "cannot use two recipes in one job: %s in %s (%s) and %s in %s (%s), one "
                         "for both is required",
                         to->recipe, of_linear, where_of(job, of_linear, first),
-                        torchtitan_value(job, of_grouped)->text, of_grouped,
+                        oct_torchtitan_value(job, of_grouped)->text, of_grouped,
                         where_of(job, of_grouped, second));
     const bool hif8 = strcmp(to->recipe, "hif8") == 0;
     oct_value *format = NULL, *scaling = NULL;
-    OCT_TRY(torchtitan_put(job, key, "low_precision.format", OCT_VALUE_STRING, &format, err));
+    OCT_TRY(oct_torchtitan_put(job, key, "low_precision.format", OCT_VALUE_STRING, &format, err));
     format->text = hif8 ? "hif8" : "mxfp8_e4m3";
-    OCT_TRY(torchtitan_put(job, key, "low_precision.scaling", OCT_VALUE_STRING, &scaling, err));
+    OCT_TRY(oct_torchtitan_put(job, key, "low_precision.scaling", OCT_VALUE_STRING, &scaling, err));
     scaling->text = hif8 ? "current" : "mx_block";
     return OCT_OK;
 }
 
 /* A section of a converter that is not listed decides about nothing. */
-static oct_status warn_of_idle_section(const torchtitan_job *job, const char *section, bool listed,
-                                       oct_err *err)
+static oct_status warn_of_idle_section(const oct_torchtitan_job *job, const char *section,
+                                       bool listed, oct_err *err)
 {
     static const char *const names[] = {"recipe_name", "filter_fqns", "fqns"};
     char path[64], where[OCT_VALUE_WORDS];
     for (int i = 0; i < 3 && !listed; i++) {
         (void)snprintf(path, sizeof path, "%s.%s", section, names[i]);
-        if (torchtitan_is_given(job, path))
-            return torchtitan_warn(job, err, "[%s] has no effect: %s does not list it (%s)",
-                                   section, converters_key, where_of(job, path, where));
+        if (oct_torchtitan_is_given(job, path))
+            return oct_torchtitan_warn(job, err, "[%s] has no effect: %s does not list it (%s)",
+                                       section, converters_key, where_of(job, path, where));
     }
     return OCT_OK;
 }
 
-static oct_status keep_where(const torchtitan_job *job, const char *path, const char **out,
+static oct_status keep_where(const oct_torchtitan_job *job, const char *path, const char **out,
                              oct_err *err)
 {
     void *text = NULL;
@@ -179,12 +184,13 @@ static oct_status keep_where(const torchtitan_job *job, const char *path, const 
     return OCT_OK;
 }
 
-oct_status torchtitan_read_converters(torchtitan_job *job, oct_torchtitan **out, oct_err *err)
+oct_status oct_torchtitan_read_converters(oct_torchtitan_job *job, oct_torchtitan **out,
+                                          oct_err *err)
 {
     void *memory = NULL;
     OCT_TRY(oct_arena_zalloc(job->arena, sizeof **out, &memory, err));
     oct_torchtitan *to = *out = memory;
-    OCT_TRY(torchtitan_strings(job, converters_key, &to->converters, err));
+    OCT_TRY(oct_torchtitan_strings(job, converters_key, &to->converters, err));
     OCT_TRY(check_types(job, &to->converters, err));
     OCT_TRY(check_names(job, &to->converters, err));
     OCT_TRY(check_order(job, &to->converters, err));
@@ -196,8 +202,8 @@ oct_status torchtitan_read_converters(torchtitan_job *job, oct_torchtitan **out,
     OCT_TRY(read_recipe(job, to, err));
     OCT_TRY(warn_of_idle_section(job, linear_mx, to->linear, err));
     OCT_TRY(warn_of_idle_section(job, grouped_mx, to->grouped, err));
-    OCT_TRY(torchtitan_strings(job, "quantize.linear.mx.filter_fqns", &to->filter_fqns, err));
-    OCT_TRY(torchtitan_strings(job, "quantize.grouped_mm.mx.fqns", &to->fqns, err));
+    OCT_TRY(oct_torchtitan_strings(job, "quantize.linear.mx.filter_fqns", &to->filter_fqns, err));
+    OCT_TRY(oct_torchtitan_strings(job, "quantize.grouped_mm.mx.fqns", &to->fqns, err));
     OCT_TRY(keep_where(job, "quantize.linear.mx.filter_fqns", &to->linear_where, err));
     return keep_where(job, "quantize.grouped_mm.mx.fqns", &to->grouped_where, err);
 }

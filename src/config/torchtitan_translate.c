@@ -10,20 +10,20 @@
 
 /* --- Tools ----------------------------------------------------------------------------------- */
 
-oct_status torchtitan_unsupported(const torchtitan_job *job, const char *path, const char *required,
-                                  const char *reason, oct_err *err)
+oct_status oct_torchtitan_unsupported(const oct_torchtitan_job *job, const char *path,
+                                      const char *required, const char *reason, oct_err *err)
 {
     char where[OCT_VALUE_WORDS], found[OCT_VALUE_WORDS];
-    const oct_value *value = torchtitan_value(job, path);
+    const oct_value *value = oct_torchtitan_value(job, path);
     return OCT_FAIL(err, OCT_E_CONFIG, "unsupported value of %s: %s, %s is required: %s (%s)", path,
                     oct_value_describe(value, found), required, reason,
                     oct_value_where(value, where));
 }
 
-oct_status torchtitan_put(torchtitan_job *job, const char *from, const char *path,
-                          oct_value_kind kind, oct_value **out, oct_err *err)
+oct_status oct_torchtitan_put(oct_torchtitan_job *job, const char *from, const char *path,
+                              oct_value_kind kind, oct_value **out, oct_err *err)
 {
-    const oct_value *source = torchtitan_value(job, from);
+    const oct_value *source = oct_torchtitan_value(job, from);
     OCT_TRY(
         oct_value_create(job->arena, kind, source->file, source->line, source->column, out, err));
     (*out)->origin = strcmp(from, path) == 0 ? NULL : from;
@@ -33,7 +33,7 @@ oct_status torchtitan_put(torchtitan_job *job, const char *from, const char *pat
     return OCT_OK;
 }
 
-oct_status torchtitan_warn(const torchtitan_job *job, oct_err *err, const char *fmt, ...)
+oct_status oct_torchtitan_warn(const oct_torchtitan_job *job, oct_err *err, const char *fmt, ...)
 {
     enum { LINE = 900 };
     void *line = NULL;
@@ -48,10 +48,10 @@ oct_status torchtitan_warn(const torchtitan_job *job, oct_err *err, const char *
     return OCT_OK;
 }
 
-oct_status torchtitan_strings(const torchtitan_job *job, const char *path, oct_string_list *out,
-                              oct_err *err)
+oct_status oct_torchtitan_strings(const oct_torchtitan_job *job, const char *path,
+                                  oct_string_list *out, oct_err *err)
 {
-    const oct_value *value = torchtitan_value(job, path);
+    const oct_value *value = oct_torchtitan_value(job, path);
     const bool is_list = value->kind == OCT_VALUE_LIST;
     void *items = NULL;
     out->count = is_list ? value->count : value->kind == OCT_VALUE_STRING;
@@ -63,28 +63,28 @@ oct_status torchtitan_strings(const torchtitan_job *job, const char *path, oct_s
     return OCT_OK;
 }
 
-static oct_status copy_to(torchtitan_job *job, const char *from, const char *path, oct_err *err)
+static oct_status copy_to(oct_torchtitan_job *job, const char *from, const char *path, oct_err *err)
 {
     oct_value *copy = NULL;
-    OCT_TRY(oct_value_copy(torchtitan_value(job, from), job->arena, &copy, err));
+    OCT_TRY(oct_value_copy(oct_torchtitan_value(job, from), job->arena, &copy, err));
     copy->origin = strcmp(from, path) == 0 ? NULL : from;
     return oct_value_put(job->octet, path, copy, job->arena, err);
 }
 
-static oct_status put_bool(torchtitan_job *job, const char *from, const char *path, bool value,
+static oct_status put_bool(oct_torchtitan_job *job, const char *from, const char *path, bool value,
                            oct_err *err)
 {
     oct_value *made = NULL;
-    OCT_TRY(torchtitan_put(job, from, path, OCT_VALUE_BOOL, &made, err));
+    OCT_TRY(oct_torchtitan_put(job, from, path, OCT_VALUE_BOOL, &made, err));
     made->boolean = value;
     return OCT_OK;
 }
 
-static oct_status put_integer(torchtitan_job *job, const char *from, const char *path,
+static oct_status put_integer(oct_torchtitan_job *job, const char *from, const char *path,
                               int64_t value, oct_err *err)
 {
     oct_value *made = NULL;
-    OCT_TRY(torchtitan_put(job, from, path, OCT_VALUE_INT, &made, err));
+    OCT_TRY(oct_torchtitan_put(job, from, path, OCT_VALUE_INT, &made, err));
     oct_text_buffer text = {.arena = job->arena};
     OCT_TRY(oct_text_append(&text, err, "%" PRId64, value));
     made->integer = value;
@@ -93,33 +93,33 @@ static oct_status put_integer(torchtitan_job *job, const char *from, const char 
     return OCT_OK;
 }
 
-static oct_status put_word(torchtitan_job *job, const char *from, const char *path,
+static oct_status put_word(oct_torchtitan_job *job, const char *from, const char *path,
                            const char *value, oct_err *err)
 {
     oct_value *made = NULL;
-    OCT_TRY(torchtitan_put(job, from, path, OCT_VALUE_STRING, &made, err));
+    OCT_TRY(oct_torchtitan_put(job, from, path, OCT_VALUE_STRING, &made, err));
     made->text = value;
     return OCT_OK;
 }
 
-static const char *text_of(const torchtitan_job *job, const char *path)
+static const char *text_of(const oct_torchtitan_job *job, const char *path)
 {
-    return torchtitan_value(job, path)->text;
+    return oct_torchtitan_value(job, path)->text;
 }
 
-static int64_t integer_of(const torchtitan_job *job, const char *path)
+static int64_t integer_of(const oct_torchtitan_job *job, const char *path)
 {
-    return torchtitan_value(job, path)->integer;
+    return oct_torchtitan_value(job, path)->integer;
 }
 
-static bool is_null(const torchtitan_job *job, const char *path)
+static bool is_null(const oct_torchtitan_job *job, const char *path)
 {
-    return torchtitan_value(job, path)->kind == OCT_VALUE_NULL;
+    return oct_torchtitan_value(job, path)->kind == OCT_VALUE_NULL;
 }
 
-static bool is_on(const torchtitan_job *job, const char *path)
+static bool is_on(const oct_torchtitan_job *job, const char *path)
 {
-    return torchtitan_value(job, path)->boolean;
+    return oct_torchtitan_value(job, path)->boolean;
 }
 
 /* --- Keys that stand alone ------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static bool same(const oct_value *a, const oct_value *b)
     return !x && !y;
 }
 
-static oct_status check_words(const torchtitan_job *job, const oct_torchtitan_key *key,
+static oct_status check_words(const oct_torchtitan_job *job, const oct_torchtitan_key *key,
                               oct_err *err)
 {
     const char *text = text_of(job, key->path);
@@ -154,27 +154,27 @@ static oct_status check_words(const torchtitan_job *job, const oct_torchtitan_ke
                                                 : "",
                                 key->words[i]));
     }
-    return torchtitan_unsupported(job, key->path, required.data, key->note, err);
+    return oct_torchtitan_unsupported(job, key->path, required.data, key->note, err);
 }
 
-static oct_status refuse(const torchtitan_job *job, const oct_torchtitan_key *key, oct_err *err)
+static oct_status refuse(const oct_torchtitan_job *job, const oct_torchtitan_key *key, oct_err *err)
 {
     char where[OCT_VALUE_WORDS], found[OCT_VALUE_WORDS];
-    const oct_value *value = torchtitan_value(job, key->path);
+    const oct_value *value = oct_torchtitan_value(job, key->path);
     if (key->fallback)
-        return torchtitan_unsupported(job, key->path, key->fallback, key->note, err);
+        return oct_torchtitan_unsupported(job, key->path, key->fallback, key->note, err);
     return OCT_FAIL(err, OCT_E_CONFIG, "unsupported key %s: %s, no such key is allowed: %s (%s)",
                     key->path, oct_value_describe(value, found), key->note,
                     oct_value_where(value, where));
 }
 
 /* What the table says of a key that was written, or has no default. */
-static oct_status judge(torchtitan_job *job, const oct_torchtitan_key *key,
+static oct_status judge(oct_torchtitan_job *job, const oct_torchtitan_key *key,
                         const oct_value *fallback, oct_err *err)
 {
     char where[OCT_VALUE_WORDS];
-    const oct_value *value = torchtitan_value(job, key->path);
-    if (!torchtitan_is_given(job, key->path)) {
+    const oct_value *value = oct_torchtitan_value(job, key->path);
+    if (!oct_torchtitan_is_given(job, key->path)) {
         if (key->fate == OCT_TT_MAPPED && !key->fallback)
             return OCT_FAIL(err, OCT_E_CONFIG, "missing key %s: not given, %s is required (%s)",
                             key->path, oct_torchtitan_type_name(key->type), job->last_file);
@@ -186,27 +186,27 @@ static oct_status judge(torchtitan_job *job, const oct_torchtitan_key *key,
     if (key->fate == OCT_TT_REFUSED && changed)
         return refuse(job, key, err);
     if (key->fate == OCT_TT_WARNED && changed)
-        return torchtitan_warn(job, err, "%s has no effect: %s (%s)", key->path, key->note,
-                               oct_value_where(value, where));
+        return oct_torchtitan_warn(job, err, "%s has no effect: %s (%s)", key->path, key->note,
+                                   oct_value_where(value, where));
     return OCT_OK;
 }
 
 /* --- Keys that decide together --------------------------------------------------------------- */
 
-static oct_status translate_steps(torchtitan_job *job, oct_err *err)
+static oct_status translate_steps(oct_torchtitan_job *job, oct_err *err)
 {
     static const char steps[] = "training.steps", total[] = "lr_scheduler.total_steps";
     if (is_null(job, total))
         return copy_to(job, steps, "training.train_iters", err);
     if (integer_of(job, total) < integer_of(job, steps))
-        return torchtitan_unsupported(job, total, "at least training.steps",
-                                      "the schedule does not end before training does", err);
+        return oct_torchtitan_unsupported(job, total, "at least training.steps",
+                                          "the schedule does not end before training does", err);
     OCT_TRY(copy_to(job, total, "training.train_iters", err));
     return copy_to(job, steps, "training.stop_at_step", err);
 }
 
 /* Without a global batch size one micro-batch of each rank makes a step. */
-static oct_status translate_batch(torchtitan_job *job, oct_err *err)
+static oct_status translate_batch(oct_torchtitan_job *job, oct_err *err)
 {
     static const char global[] = "training.global_batch_size";
     static const char steps[] = "training.gradient_accumulation_steps";
@@ -218,14 +218,15 @@ static oct_status translate_batch(torchtitan_job *job, oct_err *err)
                                : OCT_OK;
 }
 
-static oct_status translate_optimizer(torchtitan_job *job, oct_err *err)
+static oct_status translate_optimizer(oct_torchtitan_job *job, oct_err *err)
 {
     oct_value *betas = NULL;
     OCT_TRY(put_word(job, "optimizer.name", "optimizer._target_", "adamw", err));
-    OCT_TRY(torchtitan_put(job, "optimizer.beta1", "optimizer.betas", OCT_VALUE_LIST, &betas, err));
+    OCT_TRY(
+        oct_torchtitan_put(job, "optimizer.beta1", "optimizer.betas", OCT_VALUE_LIST, &betas, err));
     for (int i = 0; i < 2; i++) {
         oct_value *beta = NULL;
-        OCT_TRY(oct_value_copy(torchtitan_value(job, i ? "optimizer.beta2" : "optimizer.beta1"),
+        OCT_TRY(oct_value_copy(oct_torchtitan_value(job, i ? "optimizer.beta2" : "optimizer.beta1"),
                                job->arena, &beta, err));
         beta->origin = i ? "optimizer.beta2" : "optimizer.beta1";
         oct_value_append(betas, beta);
@@ -233,7 +234,7 @@ static oct_status translate_optimizer(torchtitan_job *job, oct_err *err)
     return OCT_OK;
 }
 
-static oct_status translate_checkpoint(torchtitan_job *job, oct_err *err)
+static oct_status translate_checkpoint(oct_torchtitan_job *job, oct_err *err)
 {
     static const char path[] = "checkpoint.initial_load_path", step[] = "checkpoint.load_step";
     const bool enabled = is_on(job, "checkpoint.enable");
@@ -243,11 +244,11 @@ static oct_status translate_checkpoint(torchtitan_job *job, oct_err *err)
     else
         OCT_TRY(put_integer(job, "checkpoint.enable", "checkpoint.save_steps", 0, err));
     if ((from_path || from_step) && !enabled)
-        return torchtitan_unsupported(job, from_path ? path : step, "checkpoint.enable = true",
-                                      "torchtitan loads nothing without it", err);
+        return oct_torchtitan_unsupported(job, from_path ? path : step, "checkpoint.enable = true",
+                                          "torchtitan loads nothing without it", err);
     if (from_path && from_step)
-        return torchtitan_unsupported(job, step, "-1 beside checkpoint.initial_load_path",
-                                      "a run starts from one of them", err);
+        return oct_torchtitan_unsupported(job, step, "-1 beside checkpoint.initial_load_path",
+                                          "a run starts from one of them", err);
     if (from_path) {
         OCT_TRY(copy_to(job, path, "checkpoint.restore_from", err));
         OCT_TRY(put_bool(job, "checkpoint.initial_load_model_only", "checkpoint.restore_optimizer",
@@ -256,8 +257,8 @@ static oct_status translate_checkpoint(torchtitan_job *job, oct_err *err)
     if (from_step) {
         oct_text_buffer name = {.arena = job->arena};
         if (integer_of(job, step) < 0)
-            return torchtitan_unsupported(job, step, "-1 or a step", "steps are counted from 0",
-                                          err);
+            return oct_torchtitan_unsupported(job, step, "-1 or a step", "steps are counted from 0",
+                                              err);
         OCT_TRY(oct_text_append(&name, err, "step-%" PRId64, integer_of(job, step)));
         OCT_TRY(put_word(job, step, "checkpoint.restore_from", name.data, err));
     }
@@ -265,45 +266,45 @@ static oct_status translate_checkpoint(torchtitan_job *job, oct_err *err)
                     strcmp(text_of(job, "checkpoint.async_mode"), "disabled") != 0, err);
 }
 
-static oct_status translate_validation(torchtitan_job *job, oct_err *err)
+static oct_status translate_validation(oct_torchtitan_job *job, oct_err *err)
 {
     if (!is_on(job, "validation.enable"))
         return OCT_OK;
     if (integer_of(job, "validation.seq_len") != integer_of(job, "training.seq_len"))
-        return torchtitan_unsupported(job, "validation.seq_len", "training.seq_len",
-                                      "one length serves both", err);
+        return oct_torchtitan_unsupported(job, "validation.seq_len", "training.seq_len",
+                                          "one length serves both", err);
     if (integer_of(job, "validation.local_batch_size") !=
         integer_of(job, "training.local_batch_size"))
-        return torchtitan_unsupported(job, "validation.local_batch_size",
-                                      "training.local_batch_size", "one size serves both", err);
+        return oct_torchtitan_unsupported(job, "validation.local_batch_size",
+                                          "training.local_batch_size", "one size serves both", err);
     if (integer_of(job, "validation.steps") < 1)
-        return torchtitan_unsupported(job, "validation.steps", "a number of batches",
-                                      "a validation has a fixed length", err);
+        return oct_torchtitan_unsupported(job, "validation.steps", "a number of batches",
+                                          "a validation has a fixed length", err);
     OCT_TRY(copy_to(job, "validation.freq", "dataset.validation.every", err));
     return copy_to(job, "validation.steps", "dataset.validation.steps", err);
 }
 
 /* torchtitan's default is selective recompute, which changes no result: unwritten it is none here.
  * Written, it meets the error of a YAML job. */
-static oct_status translate_recompute(torchtitan_job *job, oct_err *err)
+static oct_status translate_recompute(oct_torchtitan_job *job, oct_err *err)
 {
     static const char mode[] = "activation_checkpoint.mode";
     static const char to[] = "gradient_checkpointing.activation_checkpoint";
-    return torchtitan_is_given(job, mode) ? copy_to(job, mode, to, err)
-                                          : put_word(job, mode, to, "off", err);
+    return oct_torchtitan_is_given(job, mode) ? copy_to(job, mode, to, err)
+                                              : put_word(job, mode, to, "off", err);
 }
 
-static oct_status translate_seed(torchtitan_job *job, oct_err *err)
+static oct_status translate_seed(oct_torchtitan_job *job, oct_err *err)
 {
     static const char old[] = "training.seed", seed[] = "debug.seed";
     if (is_null(job, old))
         return OCT_OK;
     if (!is_null(job, seed))
-        return torchtitan_unsupported(job, old, "debug.seed alone", "a job has one seed", err);
+        return oct_torchtitan_unsupported(job, old, "debug.seed alone", "a job has one seed", err);
     return copy_to(job, old, "seed", err);
 }
 
-oct_status torchtitan_translate(torchtitan_job *job, oct_err *err)
+oct_status oct_torchtitan_translate(oct_torchtitan_job *job, oct_err *err)
 {
     int count = 0;
     const oct_torchtitan_key *keys = oct_torchtitan_keys(&count);
@@ -311,7 +312,7 @@ oct_status torchtitan_translate(torchtitan_job *job, oct_err *err)
         const oct_torchtitan_key *key = &keys[i];
         oct_value *fallback = NULL;
         if (key->fallback)
-            OCT_TRY(torchtitan_default(job, key, &fallback, err));
+            OCT_TRY(oct_torchtitan_default(job, key, &fallback, err));
         OCT_TRY(judge(job, key, fallback, err));
         if (key->fate == OCT_TT_MAPPED && !is_null(job, key->path))
             OCT_TRY(copy_to(job, key->path, key->octet, err));
