@@ -5,6 +5,7 @@
 
 #include "verify/curves.h"
 #include "verify/numerics.h"
+#include "verify/scales.h"
 #include "verify/verify.h"
 
 enum { CURVE_STEPS = 20 };
@@ -47,6 +48,23 @@ static void check_rows(json_t *result, const oct_numerics *n)
     }
 }
 
+/* What the HiF8 run of rank 0 scaled with, for the report. */
+static oct_status check_scales(oct_verify *v, json_t *result, const oct_verify_run *run,
+                               oct_err *err)
+{
+    const oct_verify_trace *trace = NULL;
+    OCT_TRY(oct_verify_run_trace(run, 0, &trace, err));
+    json_t *statistics = oct_scale_statistics(trace);
+    if (!statistics)
+        return OCT_FAIL(err, OCT_E_NOMEM, "cannot collect scales: out of memory");
+    (void)json_object_set_new(v->report, "scales", statistics);
+    const int64_t faults = oct_scale_faults(statistics);
+    (void)oct_verify_check(result, faults == 0, "scales of the HiF8 run",
+                           "some, each finite and positive", "%zu roles, %lld faults",
+                           json_array_size(statistics), (long long)faults);
+    return oct_verify_evidence_json(v, result, "scales.json", statistics, err);
+}
+
 static oct_status check_curves(oct_verify *v, json_t *result, oct_err *err)
 {
     static const char *const names[OCT_VERIFY_FORMAT_COUNT] = {"curve-bf16", "curve-mxfp8",
@@ -63,6 +81,8 @@ static oct_status check_curves(oct_verify *v, json_t *result, oct_err *err)
         (void)oct_verify_check(result, fault == NULL, what,
                                "finite, no sustained blow-up, not frozen from the first step", "%s",
                                fault ? fault : "all of it");
+        if (f == OCT_VERIFY_HIF8 && run->exit_code == 0)
+            OCT_TRY(check_scales(v, result, run, err));
     }
     return OCT_OK;
 }

@@ -324,7 +324,8 @@ void oct_report_scales(oct_html *html, const json_t *report)
         return;
     oct_html_put(html,
                  "<section id=\"scales\"><h2>Scales</h2><p>FP32 scales by role of the tensor: "
-                 "from the least to the largest, the mark is the median.</p>");
+                 "from the least to the largest, the mark is the median. Experts "
+                 "without rows are left out: their scale is 1.</p>");
     for (size_t i = 0; i < json_array_size(scales) && count < MOST_ROWS; i++, count++) {
         const json_t *row = json_array_get(scales, i);
         (void)snprintf(names[count], sizeof names[count], "%.60s", oct_report_string(row, "role"));

@@ -457,6 +457,8 @@ FAULTS = [
     Fault("low-precision-off-keeps-an-arena", "src/lifecycle/quantized_weights.c",
           "    if (count == 0) /* low precision is off: nothing of it is there */\n        return OCT_OK;\n", "",
           "test_performance"),
+    Fault("scales-count-empty-experts", "src/verify/scales.c",
+          "            zero++;\n", "            values[count++] = 1.0;\n", "test_scales"),
     Fault("curve-frozen-passes", "src/verify/curves.c",
           "moves = moves || loss != value_of(rows, 0, \"loss\");", "moves = loss > 0.0;", "test_curves"),
     Fault("report-text-unescaped", "src/verify/html.c", "return \"&lt;\";", "return NULL;", "test_report_html"),
