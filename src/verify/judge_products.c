@@ -113,6 +113,16 @@ static void end_window(const oct_verify_facts *facts, int64_t (*counts)[3],
         }
 }
 
+/* A grouped product whose experts took both kernels has an event of each: block_integer, fma. */
+static bool is_second_kernel(const oct_verify_trace *trace, int64_t i)
+{
+    if (i == 0)
+        return false;
+    const oct_trace_event *a = &trace->events[i - 1].fields, *b = &trace->events[i].fields;
+    return a->kind == OCT_TRACE_MATMUL && b->grouped && same(a->fqn, b->fqn) &&
+           same(a->phase, b->phase) && same(a->kernel, "block_integer") && same(b->kernel, "fma");
+}
+
 void oct_judge_products(const oct_verify_facts *facts, const oct_verify_trace *trace,
                         oct_finding *finding, int64_t roles[2][3])
 {
@@ -128,7 +138,7 @@ void oct_judge_products(const oct_verify_facts *facts, const oct_verify_trace *t
         const int phase = phase_of(&event->fields);
         const int64_t t =
             is(event, OCT_TRACE_MATMUL) ? oct_verify_target_of(facts, event->fields.fqn) : -1;
-        if (t < 0 || phase < 0)
+        if (t < 0 || phase < 0 || is_second_kernel(trace, i))
             continue;
         if (last && (last->step != event->step || last->micro_step != event->micro_step)) {
             end_window(facts, counts, last, finding);

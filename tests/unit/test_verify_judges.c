@@ -371,6 +371,12 @@ static void products_are_judged(void **state)
     WRONG(HI, products, replace(LINE(0, DENSE, "wgrad"), "\"float32\"", "\"float8_e8m0fnu\""));
     WRONG(MX, products, replace(LINE(3, EXPERT, "dgrad"), "true", "false"));
     WRONG(MX, products, facts.steps++);
+    make(MX, true, false); /* experts of one product took both kernels */
+    copy_to(LINE(1, EXPERT, "wgrad"), LINE(1, EXPERT, "wgrad") + 1);
+    replace(LINE(2, EXPERT, "wgrad"), "block_integer", "fma");
+    assert_int_equal(judge().products.wrong, 0);
+    replace(LINE(2, EXPERT, "wgrad"), "fma", "block_integer");
+    assert_true(judge().products.wrong > 0);
     WRONG(HI, high,
           replace(LINE(3, DENSE, "wgrad"), "\"scale_dtype\":\"float32\"", "\"x\":\"float32\""));
     WRONG(HI, high, replace(LINE(3, DENSE, "wgrad"), "\"hif8\"", "\"bf16\""));
