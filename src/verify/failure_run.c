@@ -36,6 +36,14 @@ const char *const oct_failure_small_words[] = {
     NULL,
 };
 
+const char *const oct_failure_toml_words[] = {
+    "training.steps=4",
+    "training.seq_len=32",
+    "training.local_batch_size=1",
+    "lr_scheduler.warmup_steps=0",
+    NULL,
+};
+
 /* --- what a run left ------------------------------------------------------------------------- */
 
 static void set_why(char why[OCT_FAILURE_TEXT], const char *fmt, ...) OCT_PRINTF(2, 3);
@@ -160,7 +168,7 @@ typedef struct command {
     const char *argv[OCT_FAILURE_MAX_ARGUMENTS];
     int count;
     char ranks[16];
-    char run_dir[OCT_PATH_BYTES], yaml[OCT_PATH_BYTES], text[OCT_PATH_BYTES];
+    char run_dir[OCT_PATH_BYTES], yaml[OCT_PATH_BYTES], toml[OCT_PATH_BYTES], text[OCT_PATH_BYTES];
     char isa[32], fault[96];
     const char *environment[4];
 } command;
@@ -183,7 +191,9 @@ static void make_command(const oct_failure_program *p, const oct_failure *f, com
     *c = (command){0};
     (void)snprintf(c->run_dir, sizeof c->run_dir, "%s/run", p->folder);
     (void)snprintf(c->yaml, sizeof c->yaml, "%s/row.yaml", p->folder);
-    (void)snprintf(c->text, sizeof c->text, "dataset.path=%s/text.txt", p->folder);
+    (void)snprintf(c->toml, sizeof c->toml, "%s/row.toml", p->folder);
+    (void)snprintf(c->text, sizeof c->text, "%s=%s/text.txt",
+                   f->toml ? "training.dataset_path" : "dataset.path", p->folder);
     (void)snprintf(c->ranks, sizeof c->ranks, "%d", f->ranks ? f->ranks : frozen ? 8 : 1);
     add(c, p->program);
     if (frozen) {
@@ -191,11 +201,12 @@ static void make_command(const oct_failure_program *p, const oct_failure *f, com
     } else {
         if (f->ranks > 1)
             add_all(c, (const char *const[]){"launch", "-n", c->ranks, "--"}, 4);
-        add_all(c, (const char *const[]){"train", p->small}, 2);
+        add_all(c, (const char *const[]){"train", f->toml ? c->toml : p->small}, 2);
         if (f->yaml)
             add(c, c->yaml);
         add_all(c, (const char *const[]){"--run-dir", c->run_dir, c->text}, 3);
-        add_all(c, oct_failure_small_words, OCT_FAILURE_MAX_ARGUMENTS);
+        add_all(c, f->toml ? oct_failure_toml_words : oct_failure_small_words,
+                OCT_FAILURE_MAX_ARGUMENTS);
     }
     add_all(c, f->words, OCT_FAILURE_WORDS);
     int e = 0;
@@ -204,6 +215,13 @@ static void make_command(const oct_failure_program *p, const oct_failure *f, com
     if (f->isa)
         c->environment[e++] = c->isa;
     c->environment[e++] = c->fault;
+}
+
+void oct_failure_job(const oct_failure *failure, const char *base, const char *model, char *out,
+                     size_t bytes)
+{
+    (void)snprintf(out, bytes, "base = \"%s\"\n[model]\nhf_config = \"%s\"\n%s", base, model,
+                   failure->toml);
 }
 
 static oct_status write_text(const char *folder, const char *name, const char *text, oct_err *err)
@@ -221,6 +239,11 @@ static oct_status write_files(const oct_failure_program *p, const oct_failure *f
         text[i] = (char)('a' + (i * i + i / 7) % 26);
     text[BYTES] = '\0';
     OCT_TRY(write_text(p->folder, "text.txt", text, err));
+    if (f->toml) {
+        char job[4096];
+        oct_failure_job(f, p->toml, p->model, job, sizeof job);
+        OCT_TRY(write_text(p->folder, "row.toml", job, err));
+    }
     return f->yaml ? write_text(p->folder, "row.yaml", f->yaml, err) : OCT_OK;
 }
 

@@ -61,6 +61,15 @@ enum { FAILED = 1, USAGE = 2, CHECKPOINT = 4, COMMUNICATION = 6 };
         }                                                                                          \
     }
 
+/* A torchtitan job that cannot be read. */
+#define BAD_JOB(id_, rows_, wrong_, toml_, ...)                                                    \
+    {                                                                                              \
+        .id = id_, .rows = rows_, .wrong = wrong_, .toml = toml_, .stage = PARSE,                  \
+        .exit_code = USAGE, .holds = {                                                             \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
 /* A kernel that the chosen format needs and that is not there. */
 #define NO_KERNEL(id_, rows_, kernel, format_, scaling_)                                           \
     {                                                                                              \
@@ -541,6 +550,53 @@ const oct_failure oct_failures[] = {
     NO_KEY("1.9-peft", "1.9 15.19", "PEFT", "peft.r=8", "peft", "PEFT modules are not supported"),
     NO_KEY("1.9-lora", "1.9 15.19", "LoRA", "model.lora=true", "model.lora",
            "PEFT modules are not supported"),
+
+    /* --- the same limits in a torchtitan job --- */
+    BAD_JOB("15.5-toml-order", "15.5 B8 B23", "converters in the wrong order",
+            "converters = [\"quantize.grouped_mm.mx\", \"npu_gmm\"]\n",
+            "wrong order of model converters", "'npu_gmm'", "before 'quantize.grouped_mm.mx'",
+            "model.converters", "toml:4"),
+    BAD_JOB("15.5-toml-no-expert", "4.14 15.5 B6 B23", "an entry of fqns that hits nothing",
+            "converters = [\"npu_gmm\", \"quantize.grouped_mm.mx\"]\n"
+            "[quantize.grouped_mm.mx]\n"
+            "fqns = [\"expertz\"]\n",
+            "'expertz' of quantize.grouped_mm.mx.fqns matches 0 modules", "nearest",
+            "model.layers.*.mlp.experts", "toml:6"),
+    BAD_JOB("15.5-toml-filter-case", "15.5 B4 B23", "a filter in another case",
+            "converters = [\"quantize.linear.mx\"]\n"
+            "[quantize.linear.mx]\n"
+            "filter_fqns = [\"Output\"]\n",
+            "'Output' of quantize.linear.mx.filter_fqns matches 0 modules",
+            "upper and lower case as they are", "nearest", "'output'", "toml:6"),
+    BAD_JOB("15.11-toml-recipe", "15.11 B3", "a recipe that does not exist",
+            "converters = [\"quantize.linear.mx\"]\n"
+            "[quantize.linear.mx]\n"
+            "recipe_name = \"mxfp4\"\n",
+            "recipe_name mxfp4 not in valid names ['mxfp8', 'hif8']",
+            "quantize.linear.mx.recipe_name", "toml:6"),
+    BAD_JOB("15.11-toml-mixed", "15.11 B9", "converters of two kinds of quantization",
+            "converters = [\"quantize.linear.mx\", \"quantize.linear.float8\"]\n",
+            "Cannot combine model converters with different quantization types", "'float8'", "'mx'",
+            "toml:4"),
+    BAD_JOB("15.13-toml-tp", "15.6 15.13", "tensor parallelism",
+            "[parallelism]\n"
+            "tensor_parallel_degree = 2\n",
+            "'2'", "1 is required", "tensor parallelism is not supported",
+            "parallelism.tensor_parallel_degree", "toml:5"),
+    BAD_JOB("15.16-toml-optimizer", "15.16", "another optimizer",
+            "[optimizer]\n"
+            "name = \"Adam\"\n",
+            "optimizer.name", "\"Adam\"", "\"AdamW\" is required", "toml:5"),
+    BAD_JOB("15.18-toml-selective", "15.18 K19", "selective recompute",
+            "[activation_checkpoint]\n"
+            "mode = \"selective\"\n",
+            "activation_checkpoint.mode", "'selective'", "one of none, full is required",
+            "selective recompute is not supported", "toml:5"),
+    BAD_JOB("15.5-toml-unknown-key", "15.5 B2", "a key that does not exist",
+            "[quantize.linear.mx]\n"
+            "recipe = \"mxfp8\"\n",
+            "Invalid field names in quantize.linear.mx data: {'recipe'}", "nearest known key",
+            "toml:5"),
 
     /* --- 14.11: parts put together wrongly --- */
     {.id = "14.11-kernel-on-meta",

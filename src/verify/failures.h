@@ -28,11 +28,13 @@ typedef struct oct_failure {
     oct_failure_base base;
     const char *words[OCT_FAILURE_WORDS]; /* key=value, on top of the base; up to NULL */
     const char *yaml;                     /* a file merged before the words; NULL: none */
-    const char *isa;                      /* OCTET_ISA; NULL: as it is */
-    const char *fault;                    /* OCTET_FAULT; NULL: none */
-    int ranks;                            /* 0: one */
-    const char *stage;                    /* at which it stops */
-    int step;                             /* of stage "step": steps before it are whole */
+    const char *toml;  /* a torchtitan job in place of the small model's, without its base and its
+                          hf_config, which stands right before; NULL: none */
+    const char *isa;   /* OCTET_ISA; NULL: as it is */
+    const char *fault; /* OCTET_FAULT; NULL: none */
+    int ranks;         /* 0: one */
+    const char *stage; /* at which it stops */
+    int step;          /* of stage "step": steps before it are whole */
     int exit_code;
     const char *holds[OCT_FAILURE_HOLDS]; /* parts of the message: what failed, the value found, the
                                              value required, key or FQN; up to NULL */

@@ -1,5 +1,8 @@
 /* Q3-10: every failure rule, through the program. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "verify/cases.h"
 #include "verify/failure_run.h"
@@ -9,11 +12,16 @@ static oct_status run_row(const oct_verify *v, const oct_failure *f, json_t *res
 {
     char folder[OCT_PATH_BYTES];
     oct_failure_outcome out;
+    char base[OCT_PATH_BYTES];
     (void)snprintf(folder, sizeof folder, "%s/cases/Q3-10/%s", v->out, f->id);
+    if (!realpath("configs/base.toml", base))
+        return OCT_FAIL(err, OCT_E_IO, "cannot find 'configs/base.toml': %s", strerror(errno));
     OCT_TRY(oct_file_make_dirs(&oct_file_table_real, folder, err));
     const oct_failure_program program = {.program = v->program,
                                          .small = "configs/verify.yaml",
                                          .frozen = "configs/deepseek_v3_16b/mxfp8.yaml",
+                                         .toml = base,
+                                         .model = "configs/models/verify",
                                          .folder = folder};
     OCT_TRY(oct_failure_run(&program, f, &out, err));
     (void)oct_verify_check(result, out.why[0] == '\0', f->id,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "team_fixture.h"
+#include "trainer/converters.h"
 #include "trainer/plan_report.h"
 #include "verify/failure_run.h"
 
@@ -40,7 +41,15 @@ static const char *read_config(const oct_failure *f, oct_arena *arena, oct_confi
 {
     const char *paths[2] = {frozen, NULL}, *words[MAX_WORDS + OCT_FAILURE_WORDS];
     int files_count = 1, count = 0;
-    if (!is_frozen(f)) {
+    if (f->toml) {
+        char job[4096];
+        oct_failure_job(f, OCTET_SOURCE_DIR "/configs/base.toml", word("%s/model", files.path), job,
+                        sizeof job);
+        temp_dir_write(&files, "row.toml", job);
+        paths[0] = word("%s/row.toml", files.path);
+        for (int i = 0; oct_failure_toml_words[i]; i++)
+            words[count++] = oct_failure_toml_words[i];
+    } else if (!is_frozen(f)) {
         paths[0] = word("%s/train.yaml", files.path);
         for (int i = 0; oct_failure_small_words[i]; i++)
             words[count++] = oct_failure_small_words[i];
@@ -51,7 +60,9 @@ static const char *read_config(const oct_failure *f, oct_arena *arena, oct_confi
     }
     for (int i = 0; i < OCT_FAILURE_WORDS && f->words[i]; i++)
         words[count++] = f->words[i];
-    if (oct_config_load(paths, files_count, words, count, arena, NULL, NULL, config, err) != OCT_OK)
+    if (oct_config_load(paths, files_count, words, count, arena, NULL, NULL, config, err) !=
+            OCT_OK ||
+        oct_converters_expand(config, arena, NULL, NULL, err) != OCT_OK)
         return oct_failure_parse;
     return oct_config_resolve(config, ranks_of(f), err) == OCT_OK ? NULL : oct_failure_resolve;
 }
