@@ -493,7 +493,7 @@ FAULTS = [
     Fault("failed-apply-leaves-a-replacement", "src/plan/apply.c",
           "        if (status != OCT_OK) {\n            oct_arena_rewind(&tree->arena, mark);",
           "        if (status != OCT_OK) {\n            all.count = i;\n"
-          "            (void)oct_module_walk(tree, install_slot, &all, err);\n"
+          "            OCT_TRY(oct_module_walk(tree, install_slot, &all, err));\n"
           "            if (i == 0)\n                oct_arena_rewind(&tree->arena, mark);",
           "test_failures|test_plan$"),
     Fault("gate-without-second-axis", "src/low_precision/mxfp8/mxfp8.c",
