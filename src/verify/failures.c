@@ -590,7 +590,7 @@ const oct_failure oct_failures[] = {
     BAD_JOB("15.18-toml-selective", "15.18 K19", "selective recompute",
             "[activation_checkpoint]\n"
             "mode = \"selective\"\n",
-            "activation_checkpoint.mode", "'selective'", "one of none, full is required",
+            "activation_checkpoint.mode", "'selective'", "one of off, full is required",
             "selective recompute is not supported", "toml:5"),
     BAD_JOB("15.5-toml-unknown-key", "15.5 B2", "a key that does not exist",
             "[quantize.linear.mx]\n"
