@@ -99,8 +99,9 @@ static inline void fixture_replace(fixture *f)
     static const char *const shared[] = {"model.layers.*.mlp.shared_experts.*_proj"};
     static const char *const experts[] = {"model.layers.*.mlp.experts"};
     static const oct_plan_factory factories[] = {
-        {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear},
-        {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts},
+        {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear, &oct_linear_type},
+        {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts,
+         &oct_dsv3_experts_type},
     };
     static const oct_module_type *const types[] = {&oct_linear_type, &oct_dsv3_experts_type};
     static const oct_plan_registry registry = {2, factories, 2, types};

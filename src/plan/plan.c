@@ -177,6 +177,19 @@ static oct_status check_type(const place *hit, const oct_plan_rule *rule,
                     hit->fqn, found->name, type->name, where_of(rule));
 }
 
+/* What a build would refuse is refused before anything is built. */
+static oct_status check_source(const place *hit, const oct_plan_rule *rule,
+                               const oct_plan_factory *factory, oct_err *err)
+{
+    const oct_module_type *found = hit->module->type;
+    if (!factory->source || oct_module_type_is(found, factory->source))
+        return OCT_OK;
+    return OCT_FAIL(err, OCT_E_PLAN,
+                    "cannot replace '%s': it is a '%s', the factory '%s' builds from a '%s', "
+                    "which is required (replace_module._target_, %s)",
+                    hit->fqn, found->name, factory->target, factory->source->name, where_of(rule));
+}
+
 /* The rule that selected a module under any of its FQNs, or -1. */
 static int64_t rule_of(const compiler *c, const oct_module *module)
 {
@@ -187,7 +200,8 @@ static int64_t rule_of(const compiler *c, const oct_module *module)
 }
 
 static oct_status match_pattern(compiler *c, int64_t r, const char *pattern,
-                                const oct_module_type *type, int64_t *hits, oct_err *err)
+                                const oct_module_type *type, const oct_plan_factory *factory,
+                                int64_t *hits, oct_err *err)
 {
     const oct_plan_rule *rule = &c->rules[r];
     *hits = 0;
@@ -196,6 +210,7 @@ static oct_status match_pattern(compiler *c, int64_t r, const char *pattern,
         if (!oct_pattern_match(pattern, at->fqn))
             continue;
         OCT_TRY(check_type(at, rule, type, err));
+        OCT_TRY(check_source(at, rule, factory, err));
         const int64_t earlier = rule_of(c, at->module);
         if (earlier >= 0 && earlier != r)
             return OCT_FAIL(
@@ -289,9 +304,10 @@ oct_status oct_plan_compile(oct_module_tree *tree, const oct_plan_rule *rules, i
 {
     compiler c = {.rules = rules, .rule_count = rule_count, .registry = registry, .arena = arena};
     OCT_TRY(list_places(&c, tree, err));
-    void *hits = NULL, *memory = NULL, *factories = NULL;
+    void *hits = NULL, *memory = NULL, *slots = NULL;
     OCT_TRY(oct_arena_array(arena, rule_count, sizeof(int64_t *), &hits, err));
-    OCT_TRY(oct_arena_array(arena, rule_count, sizeof(oct_plan_factory *), &factories, err));
+    OCT_TRY(oct_arena_array(arena, rule_count, sizeof(oct_plan_factory *), &slots, err));
+    const oct_plan_factory **factories = slots;
     OCT_TRY(oct_arena_zalloc(arena, sizeof(oct_plan), &memory, err));
     oct_plan *made = memory;
     *made = (oct_plan){.rules = rules, .rule_count = rule_count, .hits = hits};
@@ -303,13 +319,14 @@ oct_status oct_plan_compile(oct_module_tree *tree, const oct_plan_rule *rules, i
                 "cannot compile the replacement plan: a rule has 0 patterns, at least 1 "
                 "is required (match, %s)",
                 where_of(&rules[r]));
-        OCT_TRY(find_factory(registry, &rules[r], &((const oct_plan_factory **)factories)[r], err));
+        OCT_TRY(find_factory(registry, &rules[r], &factories[r], err));
         OCT_TRY(find_type(registry, &rules[r], &type, err));
         void *counts = NULL;
         OCT_TRY(oct_arena_array(arena, rules[r].pattern_count, sizeof(int64_t), &counts, err));
         made->hits[r] = counts;
         for (int64_t p = 0; p < rules[r].pattern_count; p++)
-            OCT_TRY(match_pattern(&c, r, rules[r].patterns[p], type, &made->hits[r][p], err));
+            OCT_TRY(match_pattern(&c, r, rules[r].patterns[p], type, factories[r],
+                                  &made->hits[r][p], err));
     }
     OCT_TRY(check_nesting(&c, err));
     OCT_TRY(check_sharing(&c, err));

@@ -34,6 +34,8 @@ typedef oct_status (*oct_plan_build)(oct_module_tree *tree, const oct_module *so
 typedef struct oct_plan_factory {
     const char *target;
     oct_plan_build build;
+    const oct_module_type *source; /* it builds from this type and those derived from it; NULL: any
+                                    */
 } oct_plan_factory;
 
 /* What rules may name. The caller owns the arrays; they outlive the plan. */
@@ -56,11 +58,11 @@ typedef struct oct_plan_target {
 typedef struct oct_plan oct_plan;
 
 /* Matches the rules against the tree; reads names, types and parameter identities only, so the tree
- * may be on meta. Every pattern must hit; every hit must have the type of its rule; no module may
- * be hit by two rules or lie below another hit; a parameter shared with a module that is not
- * selected is refused. Several patterns of one rule may hit the same module.
- * No rules make an empty plan. The plan lives in `arena`. Errors: OCT_E_PLAN naming the pattern,
- * FQN or name, what was found, the nearest real names and `where`. */
+ * may be on meta. Every pattern must hit; every hit must have the type of its rule, and one that
+ * its factory builds from; no module may be hit by two rules or lie below another hit; a parameter
+ * shared with a module that is not selected is refused. Several patterns of one rule may hit the
+ * same module. No rules make an empty plan. The plan lives in `arena`. Errors: OCT_E_PLAN naming
+ * the pattern, FQN or name, what was found, the nearest real names and `where`. */
 oct_status oct_plan_compile(oct_module_tree *tree, const oct_plan_rule *rules, int64_t rule_count,
                             const oct_plan_registry *registry, oct_arena *arena, oct_plan **plan,
                             oct_err *err) OCT_MUST_CHECK;

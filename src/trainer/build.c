@@ -16,8 +16,9 @@ static const char *const model_targets[] = {
 
 /* What plan_overrides may name. */
 static const oct_plan_factory factories[] = {
-    {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear},
-    {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts},
+    {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear, &oct_linear_type},
+    {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts,
+     &oct_dsv3_experts_type},
 };
 static const oct_module_type *const types[] = {&oct_linear_type, &oct_dsv3_experts_type};
 static const oct_plan_registry registry = {

@@ -166,6 +166,9 @@ FAULTS = [
           "    OCT_TRY(check_nesting(&c, err));\n", "    (void)check_nesting;\n", "test_plan$"),
     Fault("plan-second-rule-wins", "src/plan/plan.c",
           "if (earlier >= 0 && earlier != r)", "if (earlier > r)", "test_plan$"),
+    Fault("plan-any-source-type", "src/plan/plan.c",
+          "!factory->source || oct_module_type_is(found, factory->source)", "!factory->source || found",
+          "test_plan$|cli_rule_of_other_factory"),
     # --- gathers and folds ---
     Fault("prefetch-with-forward-phase", "src/fsdp/fsdp.c",
           "need(fsdp, u - 1, OCT_FSDP_BACKWARD, err)", "need(fsdp, u - 1, OCT_FSDP_FORWARD, err)",

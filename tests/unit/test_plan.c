@@ -367,6 +367,42 @@ static void compile__type_of_a_hit__must_be_exact(void **state)
     forest_free(f);
 }
 
+static void compile__type_that_the_factory_does_not_build_from__refused(void **state)
+{
+    (void)state;
+    const oct_plan_factory picky[] = {
+        {"octet.replace_linear", build_good, &oct_linear_type},
+        {"octet.replace_experts", build_good, &experts},
+    };
+    const oct_plan_registry picky_registry = {2, picky, 4, types};
+    forest *f = forest_new(2);
+    oct_plan *plan = NULL;
+    oct_plan_rule rules[] = {RULE(experts.name, "model.layers.*.mlp.experts"),
+                             RULE("torch.nn.Linear", "lm_head")};
+    static const char *const words[2][4] = {
+        {"'model.layers.1.mlp.experts'", "factory 'octet.replace_linear'",
+         "builds from a 'torch.nn.Linear'", "run.yaml:7"},
+        {"'lm_head'", "factory 'octet.replace_experts'", "is a 'torch.nn.Linear'", "run.yaml:7"}};
+    rules[1].target = "octet.replace_experts";
+    for (int r = 0; r < 2; r++) {
+        f->err = (oct_err){0};
+        assert_int_equal(
+            oct_plan_compile(&f->tree, &rules[r], 1, &picky_registry, &f->arena, &plan, &f->err),
+            OCT_E_PLAN);
+        assert_null(plan);
+        for (int w = 0; w < 4; w++)
+            if (!strstr(f->err.msg, words[r][w]))
+                fail_msg("'%s' is not in '%s'", words[r][w], f->err.msg);
+    }
+    /* Each with its own, and a type derived from it. */
+    rules[0].target = "octet.replace_experts";
+    rules[1].target = "octet.replace_linear";
+    rules[1].exact_type = false;
+    oct_module_find(&f->tree, "lm_head")->type = &lora_linear;
+    must(f, oct_plan_compile(&f->tree, rules, 2, &picky_registry, &f->arena, &plan, &f->err));
+    forest_free(f);
+}
+
 static void compile__two_rules_on_one_module__refused(void **state)
 {
     (void)state;
@@ -632,8 +668,9 @@ static void apply__frozen_16b_on_meta__196_linears_27_containers_no_weights(void
     (void)state;
     static const char *const q_lora[] = {"model.layers.*.self_attn.q_a_proj"};
     const oct_plan_factory real[] = {
-        {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear},
-        {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts}};
+        {OCT_REPLACE_LOW_PRECISION_LINEAR, oct_replace_low_precision_linear, &oct_linear_type},
+        {OCT_REPLACE_DSV3_LOW_PRECISION_EXPERTS, oct_replace_dsv3_low_precision_experts,
+         &oct_dsv3_experts_type}};
     const oct_module_type *const real_types[] = {&oct_linear_type, &oct_dsv3_experts_type};
     const oct_plan_registry real_registry = {2, real, 2, real_types};
     oct_plan_rule rules[3] = {frozen_16b[0], frozen_16b[1], frozen_16b[2]};
@@ -699,6 +736,7 @@ int main(void)
         cmocka_unit_test(compile__rule_without_a_pattern__refused),
         cmocka_unit_test(compile__pattern_without_hit__refused_with_nearest_fqns),
         cmocka_unit_test(compile__type_of_a_hit__must_be_exact),
+        cmocka_unit_test(compile__type_that_the_factory_does_not_build_from__refused),
         cmocka_unit_test(compile__two_rules_on_one_module__refused),
         cmocka_unit_test(compile__unknown_names__refused_with_the_nearest),
         cmocka_unit_test(compile__module_and_its_descendant__refused),
