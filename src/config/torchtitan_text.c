@@ -100,6 +100,18 @@ static const char head[] =
     "\n"
     "N is the number of expert modules that were converted; `octet plan` counts the linear "
     "layers.\n"
+    "\n";
+
+static const char before_keys[] =
+    "In the progress line, `mfu` is a share of what BF16 products reach on the threads of the "
+    "rank, "
+    "measured\n"
+    "for about a quarter of a second at the start. It is `n/a` where the result is above 100 %: "
+    "other\n"
+    "programs slowed the measurement down.\n"
+    "\n"
+    "`lr_scheduler.warmup_steps` above the steps of the schedule is refused; torchtitan lowers "
+    "it.\n"
     "\n"
     "## From one dialect to the other\n"
     "\n"
@@ -174,7 +186,7 @@ oct_status oct_torchtitan_reference_markdown(oct_arena *arena, char **out, oct_e
     oct_text_buffer text = {.arena = arena};
     int count = 0;
     const oct_torchtitan_key *keys = oct_torchtitan_keys(&count);
-    OCT_TRY(oct_text_append(&text, err, "%s", head));
+    OCT_TRY(oct_text_append(&text, err, "%s%s", head, before_keys));
     size_t section = 0; /* bytes of the last key's section */
     for (int i = 0; i < count; i++) {
         const size_t own = strcspn(keys[i].path, ".");

@@ -239,6 +239,9 @@ static oct_status translate_checkpoint(oct_torchtitan_job *job, oct_err *err)
     static const char path[] = "checkpoint.initial_load_path", step[] = "checkpoint.load_step";
     const bool enabled = is_on(job, "checkpoint.enable");
     const bool from_path = !is_null(job, path), from_step = integer_of(job, step) != -1;
+    if (enabled && integer_of(job, "checkpoint.interval") < 1)
+        return oct_torchtitan_unsupported(job, "checkpoint.interval", "a number >= 1",
+                                          "these are the steps between two checkpoints", err);
     if (enabled)
         OCT_TRY(copy_to(job, "checkpoint.interval", "checkpoint.save_steps", err));
     else
@@ -277,6 +280,9 @@ static oct_status translate_validation(oct_torchtitan_job *job, oct_err *err)
         integer_of(job, "training.local_batch_size"))
         return oct_torchtitan_unsupported(job, "validation.local_batch_size",
                                           "training.local_batch_size", "one size serves both", err);
+    if (integer_of(job, "validation.freq") < 1)
+        return oct_torchtitan_unsupported(job, "validation.freq", "a number >= 1",
+                                          "these are the steps between two validations", err);
     if (integer_of(job, "validation.steps") < 1)
         return oct_torchtitan_unsupported(job, "validation.steps", "a number of batches",
                                           "a validation has a fixed length", err);

@@ -364,6 +364,14 @@ static const struct {
     {"[checkpoint]\nasync_mode = 'sync'\n",
      "one of \"disabled\", \"async\", \"async_with_pinned_mem\""},
     {"[checkpoint]\nexclude_from_loading = ['optimizer']\n", "a checkpoint is loaded whole"},
+    {"[checkpoint]\nenable = true\ninterval = 0\n",
+     "unsupported value of checkpoint.interval: integer 0, a number >= 1 is required: these are "
+     "the steps between two checkpoints ("},
+    {"[checkpoint]\nenable = true\ninterval = 0\n", "job.toml:3)"},
+    {"[validation]\nenable = true\nfreq = 0\nsteps = 2\ndataset_path = 'd'\nlocal_batch_size = "
+     "8\nseq_len = 2048\n",
+     "unsupported value of validation.freq: integer 0, a number >= 1 is required"},
+    {"[validation]\nenable = true\nfreq = -1\nsteps = 2\n", "job.toml:3)"},
     {"[metrics]\nenable_tensorboard = true\n", "TensorBoard files are not supported"},
     {"[debug]\nmoe_force_load_balance = true\n", "the router chooses the experts"},
     {"[fault_tolerance]\nenable = true\n", "replica groups are not supported"},
