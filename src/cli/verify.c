@@ -111,11 +111,7 @@ static int run(const arguments *a, oct_verify *v)
                 strerror(errno));
         return OCT_EXIT_FAILED;
     }
-    const int code = open_out(a->out, out);
-    if (code != 0)
-        return code;
     v->program = program;
-    v->out = out;
     v->commit = octet_commit;
     v->mpirun = OCTET_MPIRUN;
     v->say = say;
@@ -124,7 +120,14 @@ static int run(const arguments *a, oct_verify *v)
     (void)signal(SIGTERM, on_signal);
     oct_err err = {0};
     bool passed = false;
-    const oct_status status = oct_verify_all(v, a->cases, a->case_count, &passed, &err);
+    oct_status status = oct_verify_check_start(v, a->cases, a->case_count, &err);
+    if (status != OCT_OK)
+        return oct_cli_fail(status, &err);
+    const int code = open_out(a->out, out);
+    if (code != 0)
+        return code;
+    v->out = out;
+    status = oct_verify_all(v, a->cases, a->case_count, &passed, &err);
     oct_verify_release(v);
     if (status != OCT_OK)
         return oct_cli_fail(status, &err);
@@ -136,13 +139,16 @@ static int run(const arguments *a, oct_verify *v)
 
 int oct_command_verify(int argc, char **argv)
 {
-    static arguments a = {.ranks = "8", .model = "scaled", .out = "verify-out"};
+    static arguments a = {.ranks = "8", .out = "verify-out"};
     static oct_verify v;
     long long ranks = 0;
     if (parse(argc, argv, &a, &v) != 0 ||
         oct_cli_integer(name, "--ranks", a.ranks, 1, 1024, &ranks) != 0)
         return OCT_EXIT_USAGE;
-    const int model = word_of("--model", a.model, oct_verify_models, OCT_VERIFY_MODEL_COUNT);
+    if (a.config && a.model)
+        return oct_cli_usage(name, "--model and --config were both given, one of them is required");
+    const int model =
+        word_of("--model", a.model ? a.model : "scaled", oct_verify_models, OCT_VERIFY_MODEL_COUNT);
     if (model < 0)
         return OCT_EXIT_USAGE;
     v.ranks = (int)ranks;

@@ -129,18 +129,19 @@ static oct_status check_memory(oct_verify *v, json_t *result, oct_verify_format 
 oct_status oct_verify_check_memory(oct_verify *v, oct_err *err)
 {
     json_t *plan = NULL;
-    OCT_TRY(
-        oct_verify_ask_plan(v, OCT_VERIFY_MXFP8, oct_verify_config(v), v->ranks, NULL, &plan, err));
+    const oct_verify_format format = v->config ? v->format : OCT_VERIFY_MXFP8;
+    OCT_TRY(oct_verify_ask_plan(v, format, oct_verify_config(v), v->ranks, NULL, &plan, err));
     const double needed = (double)number(plan, "bytes_per_rank", "peak") * v->ranks;
     const double found = (double)oct_memory_limit();
     json_decref(plan);
     if (needed <= found)
         return OCT_OK;
-    return OCT_FAIL(
-        err, OCT_E_NOMEM,
-        "cannot train the %s model on %d ranks of this machine: %.1f GiB of memory were "
-        "found, %.1f GiB are required (--model; --dry-run checks what needs no weights)",
-        oct_verify_models[v->model], v->ranks, found / GIB, needed / GIB);
+    return OCT_FAIL(err, OCT_E_NOMEM,
+                    "cannot train %s%s%s on %d ranks of this machine: %.1f GiB of memory were "
+                    "found, %.1f GiB are required (%s)",
+                    v->config ? "'" : "the ", v->config ? v->config : oct_verify_models[v->model],
+                    v->config ? "'" : " model", v->ranks, found / GIB, needed / GIB,
+                    v->config ? "--config" : "--model; --dry-run checks what needs no weights");
 }
 
 /* --- what gathers bring ---------------------------------------------------------------------- */

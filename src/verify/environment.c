@@ -63,7 +63,8 @@ json_t *oct_verify_environment(const oct_verify *v)
     (void)json_object_set_new(about, "isa", json_string(oct_isa_name(oct_cpu_isa())));
     (void)json_object_set_new(about, "cores", json_integer(oct_cpu_count()));
     (void)json_object_set_new(about, "ranks", json_integer(v->ranks));
-    (void)json_object_set_new(about, "model", json_string(oct_verify_models[v->model]));
+    (void)json_object_set_new(
+        about, "model", json_string(v->config ? "own configuration" : oct_verify_models[v->model]));
     (void)json_object_set_new(about, "config", json_string(oct_verify_config(v)));
     (void)json_object_set_new(about, "quick", json_boolean(v->quick));
     return about;

@@ -234,14 +234,21 @@ oct_status oct_verify_ask_line(oct_verify *v, const char *name, const char *cons
 oct_status oct_verify_ask_plan(oct_verify *v, oct_verify_format format, const char *config,
                                int ranks, const char *const *more, json_t **out, oct_err *err)
 {
-    char number[16], name[64];
-    const char *words[16] = {"plan", config};
+    char number[16], name[64], batch[WORD_BYTES];
+    const char *words[20] = {"plan", config};
     int count = 2;
+    int64_t micro_batch = 1;
+    OCT_TRY(micro_batch_of(v, &micro_batch, err));
     (void)snprintf(number, sizeof number, "%d", ranks);
     (void)snprintf(name, sizeof name, "plan-%s-%d.json", oct_verify_formats[format], ranks);
     const char *const *of_format = oct_verify_format_words(format);
     for (int i = 0; of_format[i]; i++)
         words[count++] = of_format[i];
+    (void)snprintf(batch, sizeof batch, "training.global_batch_size=%lld",
+                   (long long)micro_batch * ranks);
+    /* The file's own batch may not divide by the ranks. */
+    words[count++] = "gradient_accumulation_steps=1";
+    words[count++] = batch;
     for (int i = 0; more && more[i] && i < 4; i++)
         words[count++] = more[i];
     words[count++] = "--ranks";

@@ -53,7 +53,7 @@ oct_status oct_verify_ask_line(oct_verify *v, const char *name, const char *cons
                                char *line, size_t size, oct_err *err) OCT_MUST_CHECK;
 
 /* What octet plan --json says of a configuration in this format, with more words (up to NULL; NULL:
- * none). Errors: as oct_verify_ask. */
+ * none), one micro-batch a step as where it trains. Errors: as oct_verify_ask. */
 oct_status oct_verify_ask_plan(oct_verify *v, oct_verify_format format, const char *config,
                                int ranks, const char *const *more, json_t **out,
                                oct_err *err) OCT_MUST_CHECK;

@@ -101,9 +101,15 @@ oct_status oct_verify_q3_10(oct_verify *v, json_t *result, oct_err *err) OCT_MUS
 oct_status oct_verify_q3_11(oct_verify *v, json_t *result, oct_err *err) OCT_MUST_CHECK;
 oct_status oct_verify_numerics(oct_verify *v, json_t *result, oct_err *err) OCT_MUST_CHECK;
 
-/* Runs the cases named by ids (count 0: all that the options mean). *passed: every one passed.
- * Writes OUT/report.json and OUT/report.html. Errors: OCT_E_CONFIG for an unknown id, OCT_E_IO,
- * OCT_E_NOMEM. */
+/* What can be refused before anything is written; `out` is not used. Errors: OCT_E_CONFIG for an
+ * unknown id or a --config that cannot be verified; OCT_E_NOMEM, with the GiB found and required,
+ * if this machine cannot train the model. */
+oct_status oct_verify_check_start(const oct_verify *v, const char *const *ids, int count,
+                                  oct_err *err) OCT_MUST_CHECK;
+
+/* Runs the cases named by ids (count 0: all that the options mean), which are known. *passed: every
+ * one passed. Writes OUT/report.json and OUT/report.html at the start and after each case; one that
+ * has not ended stands there as not_run. Errors: OCT_E_INTERRUPTED, OCT_E_IO, OCT_E_NOMEM. */
 oct_status oct_verify_all(oct_verify *v, const char *const *ids, int count, bool *passed,
                           oct_err *err) OCT_MUST_CHECK;
 void oct_verify_release(oct_verify *v);

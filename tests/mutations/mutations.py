@@ -516,6 +516,18 @@ FAULTS = [
           "        if (found != (field->value != 0))",
           "        if (found != (field->value != 0) && hf->num_hidden_layers < 0)",
           "test_failures"),
+    Fault("verify-unreached-case-missing", "src/verify/verify.c",
+          "        (void)json_array_append_new(cases, result);", "        json_decref(result);", "test_verify_all"),
+    Fault("verify-evidence-removed-too-early", "src/cli/verify.c",
+          "    oct_status status = oct_verify_check_start(v, a->cases, a->case_count, &err);",
+          "    oct_status status = oct_verify_open_out(a->out, &err);\n    if (status == OCT_OK)\n"
+          "        status = oct_verify_check_start(v, a->cases, a->case_count, &err);",
+          "cli_verify_refusal|cli_verify_16b"),
+    Fault("verify-plan-of-the-files-batch", "src/verify/setting.c",
+          "    words[count++] = \"gradient_accumulation_steps=1\";\n    words[count++] = batch;\n",
+          "    (void)batch;\n", "cli_verify_slice|cli_ranks_verify_bf16"),
+    Fault("verify-memory-of-mxfp8-alone", "src/verify/cases_plan.c",
+          "v->config ? v->format : OCT_VERIFY_MXFP8", "OCT_VERIFY_MXFP8", "cli_ranks_verify_bf16"),
     # --- cases of octet verify: what a trace, a record or a checkpoint has to show ---
     Fault("verify-moment-not-saved", "src/checkpoint/item.c",
           "    OCT_TRY(add_state(list, slot, \"exp_avg_sq\", slot->exp_avg_sq, err));\n", "",
