@@ -92,7 +92,8 @@ static int parse(int argc, char **argv, arguments *a, oct_verify *v)
 static int open_out(const char *path, char *out)
 {
     oct_err err = {0};
-    const oct_status status = oct_verify_open_out(path, &err);
+    int lock; /* held until the program ends */
+    const oct_status status = oct_verify_open_out(path, &lock, &err);
     if (status != OCT_OK)
         return oct_cli_fail(status, &err);
     if (!realpath(path, out)) {

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dir_lock.h"
 #include "base/file.h"
 
 /* First line of a run directory's config.yaml. */
@@ -92,38 +92,6 @@ static oct_status check_empty(const char *path, oct_err *err)
     return status;
 }
 
-static oct_status take_lock(oct_run_dir *dir, oct_err *err)
-{
-    char name[OCT_PATH_MAX];
-    join(name, dir->path, "lock");
-    const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return OCT_FAIL(err, OCT_E_IO, "cannot lock the run directory: %s (%s)", strerror(errno),
-                        name);
-    char text[320] = {0};
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        const ssize_t n = read(fd, text, sizeof text - 1);
-        text[n > 0 ? (size_t)n : 0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-        close(fd);
-        return OCT_FAIL(err, OCT_E_IO,
-                        "run directory is in use: held by %s, a free one is required (%s)",
-                        text[0] ? text : "another process", dir->path);
-    }
-    char host[256] = "unknown";
-    (void)gethostname(host, sizeof host - 1);
-    const int n = snprintf(text, sizeof text, "pid %ld on %s\n", (long)getpid(), host);
-    errno = ENOSPC; /* what a write cut short means */
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n || fsync(fd) != 0) {
-        const int error = errno;
-        close(fd);
-        return OCT_FAIL(err, OCT_E_IO, "cannot lock the run directory: %s (%s)", strerror(error),
-                        name);
-    }
-    dir->lock_fd = fd;
-    return OCT_OK;
-}
-
 oct_status oct_run_dir_name(const char *path, oct_run_dir *out, oct_err *err)
 {
     *out = (oct_run_dir){.lock_fd = -1};
@@ -142,7 +110,7 @@ oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
     out->existed = has_mark(out->config);
     if (!out->existed)
         OCT_TRY(check_empty(path, err));
-    OCT_TRY(take_lock(out, err));
+    OCT_TRY(oct_dir_lock(path, "run directory", &out->lock_fd, err));
     if (mkdir(out->checkpoints, 0777) != 0 && errno != EEXIST) {
         const int error = errno;
         oct_run_dir_close(out);
@@ -150,19 +118,6 @@ oct_status oct_run_dir_open(const char *path, oct_run_dir *out, oct_err *err)
                         strerror(error), out->checkpoints);
     }
     return OCT_OK;
-}
-
-void oct_run_dir_holder(const oct_run_dir *dir, char out[OCT_RUN_DIR_HOLDER])
-{
-    char name[OCT_PATH_MAX];
-    join(name, dir->path, "lock");
-    memset(out, 0, OCT_RUN_DIR_HOLDER);
-    const int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? 0 : read(fd, out, OCT_RUN_DIR_HOLDER - 1);
-    if (fd >= 0)
-        close(fd);
-    out[n > 0 ? (size_t)n : 0] = '\0';
-    out[strcspn(out, "\n")] = '\0';
 }
 
 void oct_run_dir_close(oct_run_dir *dir)

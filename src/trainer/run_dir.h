@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-enum { OCT_PATH_MAX = 4096, OCT_RUN_DIR_HOLDER = 320 };
+enum { OCT_PATH_MAX = 4096 };
 
 typedef struct oct_run_dir {
     char path[OCT_PATH_MAX];
@@ -22,9 +22,6 @@ typedef struct oct_run_dir {
 /* The paths of a run directory that another rank holds; nothing is opened or looked at. Errors:
  * OCT_E_CONFIG for a path that is too long. */
 oct_status oct_run_dir_name(const char *path, oct_run_dir *out, oct_err *err) OCT_MUST_CHECK;
-
-/* Who holds the directory, as its lock says ("pid 7 on host"); empty where there is none. */
-void oct_run_dir_holder(const oct_run_dir *dir, char out[OCT_RUN_DIR_HOLDER]);
 
 /* Opens or creates the directory and locks it for this process.
  * Errors: OCT_E_CONFIG if it is not empty and no run directory; OCT_E_IO if another process holds

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/dir_lock.h"
 #include "base/fault.h"
 #include "base/memory.h"
 #include "base/size.h"
@@ -450,8 +451,8 @@ static oct_status plan(oct_trainer *t, oct_err *err)
 /* A directory of the same name on another machine is another one, unless both share a disk. */
 static oct_status check_shared(const oct_trainer *t, const char *required, oct_err *err)
 {
-    char found[OCT_RUN_DIR_HOLDER];
-    oct_run_dir_holder(&t->dir, found);
+    char found[OCT_DIR_LOCK_HOLDER];
+    oct_dir_lock_holder(t->dir.path, found);
     if (strcmp(found, required) != 0)
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "cannot share the run directory: %s on rank %d, one held by %s is required "
@@ -468,8 +469,8 @@ static oct_status open_run_dir(oct_trainer *t, oct_err *err)
                                   ? oct_run_dir_open(t->options->run_dir, &t->dir, err)
                                   : oct_run_dir_name(t->options->run_dir, &t->dir, err);
     OCT_TRY(oct_ranks_agree(&t->ranks, status, err));
-    char holder[OCT_RUN_DIR_HOLDER] = {0};
-    oct_run_dir_holder(&t->dir, holder);
+    char holder[OCT_DIR_LOCK_HOLDER] = {0};
+    oct_dir_lock_holder(t->dir.path, holder);
     OCT_TRY(oct_ranks_broadcast(&t->ranks, holder, sizeof holder, err));
     return oct_ranks_agree(&t->ranks, check_shared(t, holder, err), err);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/dir_lock.h"
 #include "verify/run.h"
 
 static int count_one(void *arg, const char *name)
@@ -29,11 +30,12 @@ oct_status oct_verify_remove_tree(const char *path, oct_err *err)
     return OCT_FAIL(err, OCT_E_IO, "cannot remove '%s': %s", path, strerror(errno));
 }
 
-oct_status oct_verify_open_out(const char *path, oct_err *err)
+oct_status oct_verify_open_out(const char *path, int *lock, oct_err *err)
 {
     static const char *const folders[] = {"runs", "logs", "cases"};
     char mark[OCT_PATH_BYTES], folder[OCT_PATH_BYTES];
     int entries = 0;
+    *lock = -1;
     oct_file_info info = {0};
     OCT_TRY(oct_file_make_dirs(&oct_file_table_real, path, err));
     OCT_TRY(oct_path_join(path, "verify.mark", mark, sizeof mark, err));
@@ -45,6 +47,7 @@ oct_status oct_verify_open_out(const char *path, oct_err *err)
                         "directory or that of an earlier verification is required (--out)",
                         path, entries);
     OCT_TRY(oct_file_replace(&oct_file_table_real, mark, "octet verify\n", 13, err));
+    OCT_TRY(oct_dir_lock(path, "evidence directory", lock, err));
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         OCT_TRY(oct_path_join(path, folders[i], folder, sizeof folder, err));
         OCT_TRY(oct_verify_remove_tree(folder, err));

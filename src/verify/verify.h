@@ -115,8 +115,9 @@ oct_status oct_verify_all(oct_verify *v, const char *const *ids, int count, bool
 void oct_verify_release(oct_verify *v);
 
 /* Makes the directory of the evidence, or empties that of an earlier verification (runs/, logs/,
- * cases/ and the report). Errors: OCT_E_CONFIG if it holds anything else; OCT_E_IO. */
-oct_status oct_verify_open_out(const char *path, oct_err *err) OCT_MUST_CHECK;
+ * cases/ and the report). It is locked until *lock is closed or the process ends. Errors:
+ * OCT_E_CONFIG if it holds anything else; OCT_E_IO, also if another process holds it. */
+oct_status oct_verify_open_out(const char *path, int *lock, oct_err *err) OCT_MUST_CHECK;
 
 /* --- what cases are written with ------------------------------------------------------------- */
 

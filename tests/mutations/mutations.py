@@ -526,6 +526,8 @@ FAULTS = [
     Fault("verify-plan-of-the-files-batch", "src/verify/setting.c",
           "    words[count++] = \"gradient_accumulation_steps=1\";\n    words[count++] = batch;\n",
           "    (void)batch;\n", "cli_verify_slice|cli_ranks_verify_bf16"),
+    Fault("verify-out-not-locked", "src/verify/out.c",
+          "    OCT_TRY(oct_dir_lock(path, \"evidence directory\", lock, err));\n", "", "cli_verify_out_in_use"),
     Fault("verify-memory-of-mxfp8-alone", "src/verify/cases_plan.c",
           "v->config ? v->format : OCT_VERIFY_MXFP8", "OCT_VERIFY_MXFP8", "cli_ranks_verify_bf16"),
     # --- cases of octet verify: what a trace, a record or a checkpoint has to show ---
