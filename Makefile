@@ -31,6 +31,7 @@ demo: configure
 
 check: build layers
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) --timeout 300
+	@grep -ah 'x the tokens/s of BF16' $(BUILD)/Testing/Temporary/LastTest.log # of cli_verify_speed
 
 q3: configure
 	@ninja -C $(BUILD) -j $(JOBS) octet

@@ -84,3 +84,6 @@ while IFS= read -r pattern; do
     done <"$scratch/stdout"
     [ "$found" = yes ] || fail "no line of stdout matches '$pattern'"
 done <"$scratch/patterns"
+
+# For `ctest -V` and the log of CTest.
+cat "$scratch/stdout"
