@@ -458,14 +458,15 @@ static oct_status check_low_precision(const reader *r, const oct_config *config,
 
 static oct_status check_between_keys(const reader *r, const oct_config *config, oct_err *err)
 {
-    char where[OCT_VALUE_WORDS];
+    char where[OCT_VALUE_WORDS], steps[OCT_VALUE_WORDS];
     OCT_TRY(check_low_precision(r, config, err));
     if (config->lr_scheduler.warmup_steps > config->training.train_iters)
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "value of lr_scheduler.warmup_steps out of bounds: %lld, at most "
-                        "training.train_iters = %lld is required (%s)",
+                        "training.train_iters = %lld (%s) is required (%s)",
                         (long long)config->lr_scheduler.warmup_steps,
                         (long long)config->training.train_iters,
+                        where_given(r, "training.train_iters", steps),
                         where_given(r, "lr_scheduler.warmup_steps", where));
     if (config->fsdp.dp_shard_size == 0)
         return OCT_FAIL(err, OCT_E_CONFIG,
@@ -485,6 +486,16 @@ static oct_status check_between_keys(const reader *r, const oct_config *config, 
             "with dataset.validation.every: %lld (%s)",
             (long long)config->dataset.validation.every,
             where_given(r, "dataset.validation.steps", where));
+    return OCT_OK;
+}
+
+/* "KEY, file:line", with the key of another dialect. */
+static oct_status keep_place(const reader *r, const char *path, const char **out, oct_err *err)
+{
+    char where[OCT_VALUE_WORDS];
+    oct_text_buffer text = {.arena = r->arena};
+    OCT_TRY(oct_text_append(&text, err, "%s, %s", path, where_given(r, path, where)));
+    *out = text.data;
     return OCT_OK;
 }
 
@@ -515,6 +526,10 @@ oct_status oct_config_load(const char *const *files, int file_count, const char 
     OCT_TRY(oct_value_to_json(r.fields, arena, &out->model.config_overrides_json, err));
     out->training.global_batch_size_given = is_given(&r, "training.global_batch_size");
     out->gradient_accumulation_steps_given = is_given(&r, "gradient_accumulation_steps");
+    OCT_TRY(keep_place(&r, "fsdp_config.dp_shard_size", &out->places.dp_shard_size, err));
+    OCT_TRY(keep_place(&r, "training.global_batch_size", &out->places.global_batch_size, err));
+    OCT_TRY(keep_place(&r, "gradient_accumulation_steps", &out->places.gradient_accumulation_steps,
+                       err));
     return check_between_keys(&r, out, err);
 }
 
@@ -534,8 +549,8 @@ oct_status oct_config_resolve(oct_config *config, int ranks, oct_err *err)
         return OCT_FAIL(
             err, OCT_E_CONFIG,
             "cannot shard over %lld ranks: the run has %d, -1 or that number is required "
-            "(fsdp_config.dp_shard_size)",
-            (long long)config->fsdp.dp_shard_size, ranks);
+            "(%s)",
+            (long long)config->fsdp.dp_shard_size, ranks, config->places.dp_shard_size);
     const int64_t per_micro_step = config->training.micro_batch_size * ranks; /* both below 2^31 */
     const bool steps_given = config->gradient_accumulation_steps_given;
     int64_t *steps = &config->gradient_accumulation_steps;
@@ -545,25 +560,27 @@ oct_status oct_config_resolve(oct_config *config, int ranks, oct_err *err)
             return OCT_FAIL(
                 err, OCT_E_CONFIG,
                 "cannot build a global batch: %lld sequences per micro-step times %lld, "
-                "a product of 64 bits is required (gradient_accumulation_steps)",
-                (long long)per_micro_step, (long long)*steps);
+                "a product of 64 bits is required (%s)",
+                (long long)per_micro_step, (long long)*steps,
+                config->places.gradient_accumulation_steps);
         return OCT_OK;
     }
     if (*global % per_micro_step != 0)
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "cannot split the global batch: %lld sequences, a multiple of "
                         "micro_batch_size * ranks = %lld * %d = %lld is required "
-                        "(training.global_batch_size)",
+                        "(%s)",
                         (long long)*global, (long long)config->training.micro_batch_size, ranks,
-                        (long long)per_micro_step);
+                        (long long)per_micro_step, config->places.global_batch_size);
     if (steps_given && *steps != *global / per_micro_step)
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "cannot accumulate over %lld micro-steps: global_batch_size / "
                         "(micro_batch_size * ranks) = %lld / (%lld * %d) = %lld is required "
-                        "(gradient_accumulation_steps)",
+                        "(%s)",
                         (long long)*steps, (long long)*global,
                         (long long)config->training.micro_batch_size, ranks,
-                        (long long)(*global / per_micro_step));
+                        (long long)(*global / per_micro_step),
+                        config->places.gradient_accumulation_steps);
     *steps = *global / per_micro_step;
     return OCT_OK;
 }

@@ -48,6 +48,9 @@ typedef struct oct_torchtitan {
 
 typedef struct oct_config {
     oct_torchtitan *torchtitan; /* of a TOML job, else NULL: for its log lines */
+    struct {
+        const char *dp_shard_size, *global_batch_size, *gradient_accumulation_steps;
+    } places; /* "KEY, file:line" of what oct_config_resolve checks, for messages */
     const char *device;
     int64_t seed;
     bool trace;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "config/text_buffer.h"
 
@@ -57,6 +58,21 @@ static oct_status base_path(const oct_value *base, char out[PATH_MAX], oct_err *
     return OCT_OK;
 }
 
+bool oct_config_is_toml(const char *path)
+{
+    static const char ending[] = ".toml";
+    const size_t length = strlen(path), tail = sizeof ending - 1;
+    return length > tail && strcasecmp(path + length - tail, ending) == 0;
+}
+
+oct_status oct_config_mixed(const char *first, const char *second, const char *where, oct_err *err)
+{
+    return OCT_FAIL(err, OCT_E_CONFIG,
+                    "cannot mix dialects: '%.200s' and '%.200s', files that all or none of them "
+                    "end in .toml are required%s%s%s",
+                    first, second, *where ? " (" : "", where, *where ? ")" : "");
+}
+
 static oct_status read_file(base_chain *chain, const char *path, const char *where, oct_err *err)
 {
     OCT_TRY(push_file(chain, path, where, err));
@@ -70,6 +86,8 @@ static oct_status read_file(base_chain *chain, const char *path, const char *whe
     if (base) {
         char other[PATH_MAX], from[OCT_VALUE_WORDS];
         OCT_TRY(base_path(base, other, err));
+        if (oct_config_is_toml(path) != oct_config_is_toml(other))
+            return oct_config_mixed(path, other, oct_value_where(base, from), err);
         OCT_TRY(read_file(chain, other, oct_value_where(base, from), err));
         /* The rest of the map, without `base`. */
         keys.first = keys.last = NULL;

@@ -16,23 +16,13 @@ enum { MAX_PATH = 256 };
 /* Where octet keys stand that torchtitan has no name for. */
 static const char octet_section[] = "octet";
 
-static bool ends_in_toml(const char *file)
-{
-    static const char ending[] = ".toml";
-    const size_t length = strlen(file), tail = sizeof ending - 1;
-    return length > tail && strcmp(file + length - tail, ending) == 0;
-}
-
 oct_status oct_torchtitan_is_dialect_of(const char *const *files, int count, bool *yes,
                                         oct_err *err)
 {
-    *yes = count > 0 && ends_in_toml(files[0]);
+    *yes = count > 0 && oct_config_is_toml(files[0]);
     for (int i = 1; i < count; i++)
-        if (ends_in_toml(files[i]) != *yes)
-            return OCT_FAIL(err, OCT_E_CONFIG,
-                            "cannot mix dialects: '%.200s' and '%.200s', files that all or none of "
-                            "them end in .toml are required",
-                            files[0], files[i]);
+        if (oct_config_is_toml(files[i]) != *yes)
+            return oct_config_mixed(files[0], files[i], "", err);
     return OCT_OK;
 }
 
@@ -137,7 +127,11 @@ static oct_status suggest(const oct_torchtitan_job *job, const char *path, const
         OCT_TRY(oct_text_append(&text, err, ".%s", v->key));
     const bool is_octet = !own && oct_schema_find(schema, text.data);
     const oct_torchtitan_key *place = is_octet ? oct_torchtitan_place_of(text.data) : NULL;
-    *out = place ? place->path : oct_torchtitan_nearest(path);
+    char nearest[OCT_TT_PATH];
+    oct_torchtitan_nearest(path, value->kind == OCT_VALUE_MAP, nearest);
+    OCT_TRY(oct_text_copy(job->arena, nearest, strlen(nearest), out, err));
+    if (place)
+        *out = place->path;
     if (place || !(is_octet || own))
         return OCT_OK;
     oct_text_buffer name = {.arena = job->arena};
@@ -211,16 +205,20 @@ static oct_status take_keys(void *arg, const oct_value *keys, oct_err *err)
 
 /* --- Words of the command line --------------------------------------------------------------- */
 
-/* A,B,C */
-static oct_status split_list(oct_torchtitan_job *job, const char *text, const char *word,
-                             oct_value **out, oct_err *err)
+/* A,B,C: strings, or for a list of anything the values that they are as YAML. */
+static oct_status split_list(oct_torchtitan_job *job, bool strings, const char *text,
+                             const char *word, oct_value **out, oct_err *err)
 {
     OCT_TRY(oct_value_create(job->arena, OCT_VALUE_LIST, word, 0, 0, out, err));
     while (*text) {
         const size_t length = strcspn(text, ",");
         oct_value *item = NULL;
-        OCT_TRY(oct_value_create(job->arena, OCT_VALUE_STRING, word, 0, 0, &item, err));
-        OCT_TRY(oct_text_copy(job->arena, text, length, &item->text, err));
+        if (strings) {
+            OCT_TRY(oct_value_create(job->arena, OCT_VALUE_STRING, word, 0, 0, &item, err));
+            OCT_TRY(oct_text_copy(job->arena, text, length, &item->text, err));
+        } else {
+            OCT_TRY(oct_yaml_parse(text, length, word, OCT_YAML_WORD, job->arena, &item, err));
+        }
         oct_value_append(*out, item);
         text += length + (text[length] == ',');
     }
@@ -243,8 +241,8 @@ static oct_status word_value(oct_torchtitan_job *job, const oct_torchtitan_key *
         (*out)->text = text;
         return OCT_OK;
     }
-    if (key && key->type == OCT_TT_STRINGS && *text != '[')
-        return split_list(job, text, word, out, err);
+    if (key && (key->type == OCT_TT_STRINGS || key->type == OCT_TT_LIST) && *text != '[')
+        return split_list(job, key->type == OCT_TT_STRINGS, text, word, out, err);
     return oct_yaml_parse(text, strlen(text), word, OCT_YAML_WORD, job->arena, out, err);
 }
 

@@ -8,7 +8,8 @@
 #include "config/config.h"
 #include "config/value.h"
 
-/* *yes if every file ends in .toml. Errors: OCT_E_CONFIG for files of both dialects. */
+/* *yes if every file ends in .toml, in capitals or not. Errors: OCT_E_CONFIG for files of both
+ * dialects. */
 oct_status oct_torchtitan_is_dialect_of(const char *const *files, int count, bool *yes,
                                         oct_err *err) OCT_MUST_CHECK;
 

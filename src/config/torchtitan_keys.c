@@ -1,9 +1,6 @@
 #include "config/torchtitan_keys.h"
 
-#include <stdint.h>
 #include <string.h>
-
-#include "base/nearest.h"
 
 #define ROW(path, type, fallback, fate, octet, note, ...)                                          \
     {                                                                                              \
@@ -322,34 +319,6 @@ const oct_torchtitan_key *oct_torchtitan_place_of(const char *octet)
         if (keys[i].octet && strcmp(keys[i].octet, octet) == 0)
             return &keys[i];
     return NULL;
-}
-
-static const char *last_segment(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot ? dot + 1 : path;
-}
-
-const char *oct_torchtitan_nearest(const char *path)
-{
-    const char *nearest = keys[0].path;
-    size_t least = SIZE_MAX;
-    for (int i = 0; i < KEY_COUNT; i++) {
-        const char *candidate = keys[i].path;
-        const size_t section = (size_t)(last_segment(candidate) - candidate);
-        const size_t whole = oct_edit_distance(path, candidate);
-        /* As in oct_schema_nearest: the right name elsewhere is one step away, a neighbour in the
-         * same section is likelier than another. */
-        const size_t name = oct_edit_distance(last_segment(path), last_segment(candidate)) + 1;
-        size_t distance = whole < name ? whole : name;
-        if (strncmp(path, candidate, section) == 0)
-            distance = distance / 2;
-        if (distance < least) {
-            least = distance;
-            nearest = candidate;
-        }
-    }
-    return nearest;
 }
 
 const char *oct_torchtitan_type_name(oct_torchtitan_type type)

@@ -11,7 +11,7 @@ typedef enum oct_torchtitan_type {
     OCT_TT_FLOAT,
     OCT_TT_STRING,
     OCT_TT_STRINGS, /* a list of strings; on the command line A,B,C */
-    OCT_TT_LIST     /* any list */
+    OCT_TT_LIST     /* any list; on the command line A,B,C, each as YAML */
 } oct_torchtitan_type;
 
 typedef enum oct_torchtitan_fate {
@@ -47,8 +47,11 @@ bool oct_torchtitan_is_section(const char *path);
 /* The key that decides about this octet key, or NULL: then [octet] is its place. */
 const oct_torchtitan_key *oct_torchtitan_place_of(const char *octet);
 
-/* The path that a misspelt one most likely means. Never NULL. */
-const char *oct_torchtitan_nearest(const char *path);
+/* The path that a misspelt one most likely means: a name of the same section that shares words with
+ * it, the right name in another section, or the fewest edits; never a key of which every value is
+ * refused. table: the path of a table is looked for. */
+enum { OCT_TT_PATH = 128 };
+void oct_torchtitan_nearest(const char *path, bool table, char out[OCT_TT_PATH]);
 
 /* "an integer", "a boolean": for messages and documentation. */
 const char *oct_torchtitan_type_name(oct_torchtitan_type type);

@@ -80,9 +80,13 @@ oct_status oct_value_put(oct_value *map, const char *path, oct_value *value, oct
 
 const char *oct_value_where(const oct_value *value, char buffer[OCT_VALUE_WORDS])
 {
+    const char *origin = value->origin ? value->origin : "";
+    const char *comma = *origin ? ", " : "";
     if (value->line > 0)
-        (void)snprintf(buffer, OCT_VALUE_WORDS, "%s:%d%s%s", value->file, value->line,
-                       value->origin ? ", " : "", value->origin ? value->origin : "");
+        (void)snprintf(buffer, OCT_VALUE_WORDS, "%s:%d%s%s", value->file, value->line, comma,
+                       origin);
+    else if (strncmp(value->file, origin, strlen(origin)) != 0) /* no word names its own key */
+        (void)snprintf(buffer, OCT_VALUE_WORDS, "%s%s%s", value->file, comma, origin);
     else
         (void)snprintf(buffer, OCT_VALUE_WORDS, "%s", value->file);
     return buffer;

@@ -189,7 +189,7 @@ static void config_load__fragments_of_the_design_document__legal_over_base(void 
     accepts(oct_config_resolve(&config, 8, &err));
     refused_with(oct_config_resolve(&config, 1, &err),
                  "cannot shard over 8 ranks: the run has 1, -1 or that number is required "
-                 "(fsdp_config.dp_shard_size)");
+                 "(fsdp_config.dp_shard_size, " FIXTURES "fsdp_and_plan.yaml:");
 }
 
 /* Row 1.12: targets are explicit; no pattern takes every projection of the attention or of the
@@ -582,16 +582,16 @@ static void config_resolve__batches(void **state)
         {"gradient_accumulation_steps: 3\ntraining: {global_batch_size: 8}\n", 2, 0, 0,
          "cannot accumulate over 3 micro-steps: global_batch_size / (micro_batch_size * ranks) = 8 "
          "/ "
-         "(1 * 2) = 4 is required (gradient_accumulation_steps)"},
+         "(1 * 2) = 4 is required (gradient_accumulation_steps, "},
         {"training: {global_batch_size: 9, micro_batch_size: 2}\n", 1, 0, 0,
          "cannot split the global batch: 9 sequences, a multiple of micro_batch_size * ranks = 2 * "
          "1 = "
-         "2 is required (training.global_batch_size)"},
+         "2 is required (training.global_batch_size, "},
         {"seed: 1\n", 3, 0, 0, "8 sequences, a multiple of micro_batch_size * ranks = 1 * 3 = 3"},
         {"gradient_accumulation_steps: 3\ntraining: {global_batch_size: 7}\n", 2, 0, 0,
          "cannot split the global batch: 7 sequences"},
         {"gradient_accumulation_steps: 2147483647\ntraining: {micro_batch_size: 2147483647}\n", 64,
-         0, 0, "a product of 64 bits is required (gradient_accumulation_steps)"},
+         0, 0, "a product of 64 bits is required (gradient_accumulation_steps, "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         accepts(load_over_base(cases[i].text, NULL));

@@ -277,6 +277,26 @@ static void torchtitan__reference_page__same_bytes(void **state)
 
 /* --- Refused and warned about --- */
 
+/* Names of the same section first, tables for tables, nothing that is always refused. */
+static const struct {
+    const char *text, *key;
+} meant[] = {
+    {"[quantize.linear.mxfp8]\nrecipe_name = 'mxfp8'\n", "quantize.linear.mx"},
+    {"[quantize.mx]\nrecipe_name = 'mxfp8'\n", "quantize.linear.mx"},
+    {"[quantize.liner.mx]\nrecipe_name = 'mxfp8'\n", "quantize.linear"},
+    {"[quantize.linear.mx]\nrecipe = 'mxfp8'\n", "quantize.linear.mx.recipe_name"},
+    {"[quantize.linear.mx]\nrecipename = 'mxfp8'\n", "quantize.linear.mx.recipe_name"},
+    {"[quantize.linear.mx]\nfqns = []\n", "quantize.linear.mx.filter_fqns"},
+    {"[quantize.linear.mx]\nfilter = []\n", "quantize.linear.mx.filter_fqns"},
+    {"[quantize.grouped_mm.mx]\nfilter_fqns = []\n", "quantize.grouped_mm.mx.fqns"},
+    {"[quantize.linear.float8]\nemulat = true\n", "quantize.linear.mx.recipe_name"},
+    {"[model]\nflavour = '16B'\n", "model.name"},
+    {"[trainin]\nsteps = 1\n", "training"},
+    {"[training]\nwarmup_step = 1\n", "lr_scheduler.warmup_steps"},
+    {"[training]\nlr = 1.0\n", "optimizer.lr"},
+    {"[validation]\ninterval = 1\n", "checkpoint.interval"},
+};
+
 static void torchtitan__unknown_names__all_of_a_section_with_the_nearest(void **state)
 {
     (void)state;
@@ -304,6 +324,13 @@ static void torchtitan__unknown_names__all_of_a_section_with_the_nearest(void **
                  "Invalid field names in training data: {'stps'}: the nearest known "
                  "key is training.steps (training.stps=4)");
     refuses("training = 3\n", "wrong type of training: integer 3, a table of keys is required");
+    for (size_t i = 0; i < sizeof meant / sizeof meant[0]; i++) {
+        char message[128];
+        (void)snprintf(message, sizeof message, "the nearest known key is %s (", meant[i].key);
+        refuses(meant[i].text, message);
+    }
+    refuses_word("quantize.linear.mxfp8.recipe_name=hif8",
+                 "the nearest known key is quantize.linear.mx (");
 }
 
 static const struct {
@@ -402,6 +429,41 @@ static void torchtitan__what_would_change_results__refused_by_name(void **state)
     assert_int_equal(oct_config_load(mixed, 2, NULL, 0, &arena, NULL, NULL, &config, &err),
                      OCT_E_CONFIG);
     assert_non_null(strstr(err.msg, "cannot mix dialects"));
+    /* So through a base, and a name in capitals is no way around it. */
+    refuses("base = 'a.yaml'\n", "a.yaml', files that all or none of them end in .toml are "
+                                 "required (");
+    const char *yaml = temp_dir_write(&dir, "b.yaml", "seed: 1\nbase: only.toml\n");
+    assert_int_equal(oct_config_load(&yaml, 1, NULL, 0, &arena, NULL, NULL, &config, &err),
+                     OCT_E_CONFIG);
+    assert_non_null(strstr(err.msg, "cannot mix dialects: '"));
+    assert_non_null(strstr(err.msg, "only.toml', files that all or none"));
+    assert_non_null(strstr(err.msg, "b.yaml:2)"));
+    (void)temp_dir_write(&dir, "UPPER.TOML", "[training]\nsteps = 321\n");
+    accepts("base = 'UPPER.TOML'\n", NULL);
+    assert_int_equal(config.training.train_iters, 321);
+    const char *upper = temp_dir_write(&dir, "JOB.TOML", base_text);
+    assert_int_equal(oct_config_load(&upper, 1, NULL, 0, &arena, NULL, NULL, &config, &err),
+                     OCT_OK);
+}
+
+/* What is found after the translation names the key that was written, and where. */
+static void torchtitan__errors_between_keys__name_what_was_written(void **state)
+{
+    (void)state;
+    refuses("[training]\nsteps = 10\n", "training.train_iters = 10 (");
+    refuses("[training]\nsteps = 10\n", "job.toml:2, training.steps) is required (default)");
+    accepts("[parallelism]\n\ndata_parallel_shard_degree = 4\n[training]\nglobal_batch_size = 7\n",
+            NULL);
+    assert_int_equal(oct_config_resolve(&config, 1, &err), OCT_E_CONFIG);
+    assert_non_null(strstr(err.msg, "(fsdp_config.dp_shard_size, "));
+    assert_non_null(strstr(err.msg, "job.toml:3, parallelism.data_parallel_shard_degree)"));
+    assert_int_equal(oct_config_resolve(&config, 4, &err), OCT_E_CONFIG);
+    assert_non_null(strstr(err.msg, "(training.global_batch_size, "));
+    assert_non_null(strstr(err.msg, "job.toml:5)"));
+    accepts("", (const char *[3]){"parallelism.data_parallel_shard_degree=4"});
+    assert_int_equal(oct_config_resolve(&config, 1, &err), OCT_E_CONFIG);
+    assert_non_null(strstr(err.msg, "(fsdp_config.dp_shard_size, "
+                                    "parallelism.data_parallel_shard_degree=4)"));
 }
 
 static void torchtitan__what_has_no_effect__told_once_by_name(void **state)
@@ -471,6 +533,14 @@ static void torchtitan__words__over_files_over_defaults(void **state)
     accepts("", (const char *[3]){"model.hf_config=4", "checkpoint.enable=True"});
     assert_string_equal(config.model.config_name_or_path, "4");
     assert_int_equal(config.checkpoint.save_steps, 500);
+    accepts("", (const char *[3]){"profiling.profile_ranks=0,1",
+                                  "parallelism.module_fqns_per_model_part=a,b"});
+    assert_non_null(strstr(notes, "warning: profiling.profile_ranks has no effect"));
+    assert_non_null(strstr(notes, "warning: parallelism.module_fqns_per_model_part has no effect"));
+    accepts("", (const char *[3]){"profiling.profile_ranks=-1",
+                                  "validation.dataset_path=a,b"}); /* the default; a null one */
+    assert_null(strstr(notes, "warning"));
+    assert_int_equal(config.dataset.validation.path.count, 2);
     refuses_word("training.steps=1.5",
                  "wrong type of training.steps: float 1.5, an integer is required "
                  "(training.steps=1.5)");
@@ -608,6 +678,7 @@ int main(void)
         TEST(torchtitan__reference_page__same_bytes),
         TEST(torchtitan__unknown_names__all_of_a_section_with_the_nearest),
         TEST(torchtitan__what_would_change_results__refused_by_name),
+        TEST(torchtitan__errors_between_keys__name_what_was_written),
         TEST(torchtitan__what_has_no_effect__told_once_by_name),
         TEST(torchtitan__words__over_files_over_defaults),
         TEST(torchtitan__converters__names_order_types_recipes),

@@ -13,4 +13,8 @@ grep -q '^trace: true$' out
 grep -q '^override training.steps=7 replaces integer 4 (train.toml:7)$' err
 grep -q '^override checkpoint.enable=true replaces the default false$' err
 grep -q '^override checkpoint.initial_load_model_only=false replaces the default true$' err
+octet train train.toml --print-config --profiling.profile_ranks 0,1 \
+    --parallelism.module_fqns_per_model_part a,b >out 2>err
+grep -q '^override profiling.profile_ranks=0,1 replaces the default \[-1\]$' err
+grep -q '^octet: warning: parallelism.module_fqns_per_model_part has no effect: ' err
 octet train train.toml --print-config --model.hf_config "a b,c" 2>/dev/null | grep -q '"a b,c"'
