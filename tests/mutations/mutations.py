@@ -525,7 +525,7 @@ FAULTS = [
           "        if (found != (field->value != 0) && hf->num_hidden_layers < 0)",
           "test_failures"),
     Fault("verify-unreached-case-missing", "src/verify/verify.c",
-          "        (void)json_array_append_new(cases, result);", "        json_decref(result);", "test_verify_all"),
+          "        (void)json_array_append_new(cases, result);", "        json_decref(result);", "test_verify_all|cli_verify_sigint"),
     Fault("verify-evidence-removed-too-early", "src/cli/verify.c",
           "    oct_status status = oct_verify_check_start(v, a->cases, a->case_count, &err);",
           "    oct_status status = oct_verify_open_out(a->out, &err);\n    if (status == OCT_OK)\n"
@@ -536,6 +536,8 @@ FAULTS = [
           "    (void)batch;\n", "cli_verify_slice|cli_ranks_verify_bf16"),
     Fault("verify-out-not-locked", "src/verify/out.c",
           "    OCT_TRY(oct_dir_lock(path, \"evidence directory\", lock, err));\n", "", "cli_verify_out_in_use"),
+    Fault("verify-steps-of-file-not-looked-at", "src/verify/start.c",
+          "config->training.train_iters < steps", "false", "cli_verify_config_few_steps"),
     Fault("verify-memory-of-mxfp8-alone", "src/verify/cases_plan.c",
           "v->config ? v->format : OCT_VERIFY_MXFP8", "OCT_VERIFY_MXFP8", "cli_ranks_verify_bf16"),
     # --- cases of octet verify: what a trace, a record or a checkpoint has to show ---
