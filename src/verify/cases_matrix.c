@@ -212,24 +212,6 @@ oct_status oct_verify_hif8(oct_verify *v, json_t *result, oct_err *err)
 
 /* --- duplicates ------------------------------------------------------------------------------ */
 
-/* Memory that is not given back shows as growth: the peak of the last step against that of the
- * middle. Peaks are of the process so far, so that they never fall. */
-static void check_growth(json_t *result, const oct_verify_run *run)
-{
-    const size_t rows = json_array_size(run->metrics);
-    if (rows < 10)
-        return;
-    char what[OCT_VERIFY_NAME_BYTES + 64];
-    const double middle = json_number_value(
-        json_object_get(json_array_get(run->metrics, rows / 2), "peak_memory_bytes"));
-    const double last = json_number_value(
-        json_object_get(json_array_get(run->metrics, rows - 1), "peak_memory_bytes"));
-    (void)snprintf(what, sizeof what, "%s: peak memory", run->name);
-    (void)oct_verify_check(result, last <= 1.05 * middle, what,
-                           "grows by 5 % at most in the second half of the run",
-                           "%.1f MB in the middle, %.1f MB at the end", 1e-6 * middle, 1e-6 * last);
-}
-
 oct_status oct_verify_duplicates(oct_verify *v, json_t *result, oct_err *err)
 {
     json_t *names = json_array();
@@ -248,7 +230,7 @@ oct_status oct_verify_duplicates(oct_verify *v, json_t *result, oct_err *err)
         oct_verify_name_run(result, run->name);
         (void)json_array_append_new(names, json_string(run->name));
         status = oct_judge_run(run, OCT_JUDGE_DUPLICATES, result, err);
-        check_growth(result, run);
+        oct_judge_growth(run, result);
         oct_verify_forget(run);
     }
     if (status == OCT_OK)

@@ -85,6 +85,11 @@ enum {
     OCT_JUDGE_ALL = 127
 };
 
+/* Memory that is not given back shows as growth: the peak of the last step against that of the
+ * middle, before the first save and after it, which needs memory of its own. Peaks are of the
+ * process so far, so that they never fall. A run of less than 10 steps is not judged. */
+void oct_judge_growth(const oct_verify_run *run, json_t *result);
+
 /* Runs these judges over all ranks of a run and adds a check for each to `result`. Errors: those of
  * reading what the run wrote. */
 oct_status oct_judge_run(const oct_verify_run *run, unsigned judges, json_t *result,

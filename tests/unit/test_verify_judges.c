@@ -518,6 +518,39 @@ static void a_wrong_file_is_refused(void **state)
     assert_non_null(strstr(err.msg, "bad:2"));
 }
 
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* Whether a run of 24 steps with these peaks passes: `early` up to step 8, `middle` up to 20, then
+ * `late`, and `end` in the last two. */
+static bool holds_its_memory(const char *words, int early, int middle, int late, int end)
+{
+    json_t *rows = json_array(), *result = json_pack("{s:[]}", "checks");
+    for (int step = 1; step <= 24; step++) {
+        const int peak = step <= 8 ? early : step <= 20 ? middle : step <= 22 ? late : end;
+        (void)json_array_append_new(rows, json_pack("{s:i}", "peak_memory_bytes", peak));
+    }
+    char key[64];
+    (void)snprintf(key, sizeof key, "%s", words);
+    oct_judge_growth(&(oct_verify_run){.name = "run", .key = key, .metrics = rows}, result);
+    const json_t *check = json_array_get(json_object_get(result, "checks"), 0);
+    assert_non_null(check);
+    const bool ok = json_is_true(json_object_get(check, "ok"));
+    json_decref(rows);
+    json_decref(result);
+    return ok;
+}
+
+static void growth_is_judged(void **state)
+{
+    (void)state;
+    const char *saves = "a.yaml checkpoint.save_steps=20 trace=true";
+    assert_true(holds_its_memory("a.yaml", 100, 200, 200, 208));
+    assert_false(holds_its_memory("a.yaml", 100, 200, 220, 220));
+    assert_true(holds_its_memory(saves, 200, 200, 300, 300)); /* the first save needs memory */
+    assert_false(holds_its_memory(saves, 200, 200, 300, 330));
+    assert_false(holds_its_memory("checkpoint.save_steps=14", 200, 200, 300, 300));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +559,7 @@ int main(void)
         cmocka_unit_test(scales_are_judged),     cmocka_unit_test(refresh_is_judged),
         cmocka_unit_test(duplicates_are_judged), cmocka_unit_test(gathers_are_judged),
         cmocka_unit_test(what_is_replicated),    cmocka_unit_test(a_wrong_file_is_refused),
+        cmocka_unit_test(growth_is_judged),
     };
     files = temp_dir_create();
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
