@@ -229,6 +229,19 @@ oct_status oct_module_walk(oct_module_tree *tree, oct_module_visitor visit, void
     return walk(&tree->root, path, visit, arg, err);
 }
 
+static int64_t count_slots(const oct_module *module)
+{
+    int64_t count = 1;
+    for (int i = 0; i < module->child_count; i++)
+        count += count_slots(module->children[i]);
+    return count;
+}
+
+int64_t oct_module_slots(oct_module_tree *tree)
+{
+    return tree->root ? count_slots(tree->root) : 0;
+}
+
 typedef struct search {
     const char *fqn;
     oct_module *found;

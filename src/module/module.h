@@ -124,6 +124,9 @@ typedef oct_status (*oct_module_visitor)(void *arg, const char *fqn, oct_module 
 oct_status oct_module_walk(oct_module_tree *tree, oct_module_visitor visit, void *arg,
                            oct_err *err) OCT_MUST_CHECK;
 
+/* How many slots a walk visits. */
+int64_t oct_module_slots(oct_module_tree *tree);
+
 /* NULL if there is none. */
 oct_module *oct_module_find(oct_module_tree *tree, const char *fqn);
 

@@ -35,15 +35,6 @@ static const char *where_of(const oct_plan_rule *rule)
 
 /* --- the places of a tree -------------------------------------------------------------------- */
 
-static oct_status count_place(void *arg, const char *fqn, oct_module **slot, oct_err *err)
-{
-    (void)fqn;
-    (void)slot;
-    (void)err;
-    ++*(int64_t *)arg;
-    return OCT_OK;
-}
-
 static oct_status list_place(void *arg, const char *fqn, oct_module **slot, oct_err *err)
 {
     compiler *c = arg;
@@ -57,10 +48,8 @@ static oct_status list_place(void *arg, const char *fqn, oct_module **slot, oct_
 
 static oct_status list_places(compiler *c, oct_module_tree *tree, oct_err *err)
 {
-    int64_t count = 0;
-    OCT_TRY(oct_module_walk(tree, count_place, &count, err));
     void *places = NULL;
-    OCT_TRY(oct_arena_array(c->arena, count, sizeof(place), &places, err));
+    OCT_TRY(oct_arena_array(c->arena, oct_module_slots(tree), sizeof(place), &places, err));
     c->places = places;
     return oct_module_walk(tree, list_place, c, err);
 }
@@ -162,6 +151,12 @@ static oct_status fail_without_hit(const compiler *c, const oct_plan_rule *rule,
 
 /* --- the checks ------------------------------------------------------------------------------ */
 
+/* The root has no name. */
+static const char *shown(const place *hit)
+{
+    return hit->fqn[0] ? hit->fqn : "(the root)";
+}
+
 static oct_status check_type(const place *hit, const oct_plan_rule *rule,
                              const oct_module_type *type, oct_err *err)
 {
@@ -172,9 +167,9 @@ static oct_status check_type(const place *hit, const oct_plan_rule *rule,
         return OCT_FAIL(err, OCT_E_PLAN,
                         "cannot replace '%s': it is a '%s', derived from '%s', but exactly '%s' is "
                         "required (exact_type, %s)",
-                        hit->fqn, found->name, type->name, type->name, where_of(rule));
+                        shown(hit), found->name, type->name, type->name, where_of(rule));
     return OCT_FAIL(err, OCT_E_PLAN, "cannot replace '%s': it is a '%s', '%s' is required (%s)",
-                    hit->fqn, found->name, type->name, where_of(rule));
+                    shown(hit), found->name, type->name, where_of(rule));
 }
 
 /* What a build would refuse is refused before anything is built. */
@@ -187,7 +182,8 @@ static oct_status check_source(const place *hit, const oct_plan_rule *rule,
     return OCT_FAIL(err, OCT_E_PLAN,
                     "cannot replace '%s': it is a '%s', the factory '%s' builds from a '%s', "
                     "which is required (replace_module._target_, %s)",
-                    hit->fqn, found->name, factory->target, factory->source->name, where_of(rule));
+                    shown(hit), found->name, factory->target, factory->source->name,
+                    where_of(rule));
 }
 
 /* The rule that selected a module under any of its FQNs, or -1. */

@@ -34,15 +34,6 @@ typedef struct expansion {
 
 /* --- The modules of the model ---------------------------------------------------------------- */
 
-static oct_status count_place(void *arg, const char *fqn, oct_module **slot, oct_err *err)
-{
-    (void)fqn;
-    (void)slot;
-    (void)err;
-    ++*(int64_t *)arg;
-    return OCT_OK;
-}
-
 static oct_status list_place(void *arg, const char *fqn, oct_module **slot, oct_err *err)
 {
     expansion *x = arg;
@@ -60,16 +51,13 @@ static oct_status list_places(expansion *x, oct_err *err)
 {
     oct_module_tree tree;
     oct_dsv3 *model = NULL;
-    int64_t count = 0;
     void *memory = NULL;
     OCT_TRY(oct_hf_config_load(x->config->model.config_name_or_path,
                                x->config->model.config_overrides_json, x->arena, &x->hf, err));
     oct_module_tree_init(&tree);
     oct_status status = oct_dsv3_build(&x->hf, &tree, &model, err);
     if (status == OCT_OK)
-        status = oct_module_walk(&tree, count_place, &count, err);
-    if (status == OCT_OK)
-        status = oct_arena_array(x->arena, count, sizeof(place), &memory, err);
+        status = oct_arena_array(x->arena, oct_module_slots(&tree), sizeof(place), &memory, err);
     x->places = memory;
     if (status == OCT_OK)
         status = oct_module_walk(&tree, list_place, x, err);

@@ -1,7 +1,6 @@
 /* The combinations of the fixed dimensions (17.1), the list of HiF8 (17.3.1), work that is done
  * twice (17.4f), and one format of one file (16.6). */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "verify/cases.h"

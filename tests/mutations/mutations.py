@@ -83,7 +83,7 @@ FAULTS = [
           "test_block_integer"),
     Fault("stream-window-in-first-columns", "src/kernels/block_integer.c",
           "j -= job->col_panel;", "", "test_block_integer"),
-    Fault("verify-growth-after-save-unseen", "src/verify/judge.c",
+    Fault("verify-growth-after-save-unseen", "src/verify/judge_memory.c",
           "(end == rows || after <= 1.05 * saved)", "true", "test_verify_judges"),
     Fault("unit-of-zeros-counts", "src/kernels/gemm_ref.c",
           "*units = (oct_group_units){.lowest = INT16_MAX, .highest = INT16_MIN};",

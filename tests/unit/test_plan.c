@@ -364,6 +364,9 @@ static void compile__type_of_a_hit__must_be_exact(void **state)
     q->type = &wrapper;
     refuse(f, &rule, 1,
            (const char *const[]){"is a 'custom.Wrapper'", "'torch.nn.Linear' is required", NULL});
+
+    oct_plan_rule all = RULE("torch.nn.Linear", "*"); /* hits the root, which has no name */
+    refuse(f, &all, 1, (const char *const[]){"cannot replace '(the root)'", NULL});
     forest_free(f);
 }
 
