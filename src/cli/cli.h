@@ -16,7 +16,7 @@ enum {
     OCT_EXIT_NONFINITE = 5,
     OCT_EXIT_COMM = 6,
     OCT_EXIT_NOMEM = 7,
-    OCT_EXIT_SIGNAL = 128 /* + signal number, after a checkpoint was saved */
+    OCT_EXIT_SIGNAL = 128 /* + signal number, after what was made was saved */
 };
 
 /* A command: argv[0] is its name. Returns the exit code. */

@@ -30,8 +30,7 @@ typedef struct arguments {
 
 static void on_signal(int number)
 {
-    (void)number;
-    stop = 1;
+    stop = number;
 }
 
 static void say(const char *line)
@@ -130,8 +129,10 @@ static int run(const arguments *a, oct_verify *v)
     v->out = out;
     status = oct_verify_all(v, a->cases, a->case_count, &passed, &err);
     oct_verify_release(v);
-    if (status != OCT_OK)
-        return oct_cli_fail(status, &err);
+    if (status != OCT_OK) {
+        const int failed = oct_cli_fail(status, &err);
+        return status == OCT_E_INTERRUPTED ? OCT_EXIT_SIGNAL + (int)stop : failed;
+    }
     printf("report: %s/report.json\n", out);
     if (!passed)
         fputs("octet: verification failed: cases did not pass, all are required to pass\n", stderr);

@@ -1,4 +1,4 @@
-# exit: 1
+# exit: 130
 # stderr: octet: stopped by a signal
 # stdout: kept
 # What was not reached stays in the report, as not run.
