@@ -281,7 +281,7 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
         _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, (char)128));
     const __m256i zero = _mm256_setzero_si256();
     const __m256i shifts[2] = {pair_shifts(shift[0]), pair_shifts(shift[1])};
-    uint64_t present = 0;
+    uint32_t lost[PAIRS];
     for (int p = 0; p < PAIRS; p++) {
         const __m256i codes = swap_middle(load_line(pairs + p * stride));
         const __m256i magnitudes = _mm256_and_si256(codes, _mm256_set1_epi8(0x7f));
@@ -302,11 +302,9 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
         _mm256_storeu_si256((void *)(out + p * out_stride), first);
         oct_store_first_lanes(out + p * out_stride + 16, second, lanes - 8);
         const __m256i bytes = swap_middle(_mm256_packs_epi16(kept[0], kept[1]));
-        const uint32_t lost = ~(uint32_t)_mm256_movemask_epi8(bytes);
-        if (lost)
-            present |= oct_note_remainders(lost, p, remainders);
+        lost[p] = ~(uint32_t)_mm256_movemask_epi8(bytes);
     }
-    return present;
+    return oct_note_remainders(lost, remainders);
 }
 
 INLINE __m256i broadcast_pair(const int16_t *pair)

@@ -257,27 +257,27 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
         eleven_less_shift[block] =
             _mm512_sub_epi16(_mm512_set1_epi16(11), _mm512_or_si512(s, _mm512_slli_epi32(s, 16)));
     }
-    uint64_t present = 0;
+    uint32_t lost[PAIRS];
     for (int p = 0; p < PAIRS; p += 2) {
         const __m512i codes = two_lines(pairs + p * stride, stride);
         const __m512i q = look_up(mantissa, codes), e = look_up(exponent, codes);
         const __mmask64 negative = _mm512_movepi8_mask(codes);
+#pragma GCC unroll 2
         for (int line = 0; line < 2; line++) {
             /* q * 2^11 < 2^15, to be moved right by 11 - exponent - shift >= 0. */
             const __m512i x = _mm512_slli_epi16(_mm512_cvtepu8_epi16(half(q, line)), 11);
             const __m512i right = _mm512_sub_epi16(eleven_less_shift[p / (PAIRS / 2)],
                                                    _mm512_cvtepi8_epi16(half(e, line)));
             const __m512i m = _mm512_srlv_epi16(x, right);
-            const __mmask32 lost = _mm512_cmpneq_epi16_mask(_mm512_sllv_epi16(m, right), x);
+            const __mmask32 kept = _mm512_cmpeq_epi16_mask(_mm512_sllv_epi16(m, right), x);
             const __mmask32 minus = (__mmask32)(negative >> (32 * line));
-            __m512i y = _mm512_maskz_mov_epi16(~lost, m);
+            __m512i y = _mm512_maskz_mov_epi16(kept, m);
             y = _mm512_mask_sub_epi16(y, minus, _mm512_setzero_si512(), y);
             _mm512_mask_storeu_epi32(out + (p + line) * out_stride, rows, y);
-            if (lost)
-                present |= oct_note_remainders(lost, p + line, remainders);
+            lost[p + line] = ~(uint32_t)kept;
         }
     }
-    return present;
+    return oct_note_remainders(lost, remainders);
 }
 
 /* One instruction: from the intrinsic GCC 12 makes a register copy and a spill each time. */

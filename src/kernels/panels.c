@@ -83,8 +83,8 @@ typedef struct pack_job {
     uint64_t *present; /* [panels][groups][2]: k of a half with remainders */
     uint16_t *masks;   /* [panels][groups][64][2]: rows of a half that have one at such a k */
     panel_line *lines;
-    int64_t capacity;      /* more remainders than this: the route is known, the rest is skipped */
-    _Atomic int64_t found; /* remainders so far */
+    int64_t capacity; /* more remainders than this: the route is known, the rest is skipped */
+    _Alignas(64) _Atomic int64_t found; /* remainders so far; all write it: a line of its own */
 } pack_job;
 
 static void note_exponents(oct_panel_facts *facts, int lowest, int highest)
@@ -93,6 +93,28 @@ static void note_exponents(oct_panel_facts *facts, int lowest, int highest)
         facts->min_exponent = lowest;
     if (highest > facts->max_exponent)
         facts->max_exponent = highest;
+}
+
+/* Exponents of both scales of `rows` rows in a group, 0 where there is none; true if one is NaN. */
+static bool scale_exponents(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t group,
+                            int32_t exponents[2][OCT_GEMM_LANES])
+{
+    uint8_t pairs[OCT_GEMM_LANES][2];
+    memset(pairs, 127, sizeof pairs);
+    if (q->k_contiguous)
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(pairs[r], oct_scale_pair(q, row + r, group), sizeof pairs[r]);
+    else if (rows > 0)
+        memcpy(pairs, oct_scale_pair(q, row, group), (size_t)rows * sizeof pairs[0]);
+    const bool one = oct_ceil_div(q->k, MX_BLOCK) - group * 2 < 2; /* the second does not exist */
+    bool nan = false;
+    for (int r = 0; r < OCT_GEMM_LANES; r++) {
+        const uint8_t second = one ? 127 : pairs[r][1];
+        nan |= pairs[r][0] == 0xff || second == 0xff;
+        exponents[0][r] = pairs[r][0] - 127;
+        exponents[1][r] = second - 127;
+    }
+    return nan;
 }
 
 /* Packs 16 rows (or the 14 of a left panel) of one group; returns the k that have remainders. */
@@ -108,18 +130,10 @@ static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, in
     oct_group_bounds bounds;
     oct_group_units units;
     if (q->format == OCT_FORMAT_MXFP8) {
-        int32_t exponents[2][OCT_GEMM_LANES] = {{0}};
+        int32_t exponents[2][OCT_GEMM_LANES];
         job->kernels->bounds_mxfp8(table, pairs, stride, &bounds);
-        const int64_t blocks = oct_ceil_div(q->k, MX_BLOCK);
-        const int64_t rows = oct_min_i64(lanes, q->rows - row);
-        const int count = blocks - group * 2 > 1 ? 2 : 1;
-        for (int64_t r = 0; r < rows; r++) {
-            const uint8_t *bytes = oct_scale_pair(q, row + r, group);
-            for (int j = 0; j < count; j++) {
-                bounds.nonfinite |= bytes[j] == 0xff;
-                exponents[j][r] = bytes[j] - 127;
-            }
-        }
+        bounds.nonfinite |=
+            scale_exponents(q, row, oct_min_i64(lanes, q->rows - row), group, exponents);
         job->kernels->units_mxfp8(&bounds, (const int32_t(*)[OCT_GEMM_LANES])exponents, &units);
     } else {
         job->kernels->bounds_hif8(table, pairs, stride, &bounds);

@@ -7,17 +7,28 @@
 
 #include "kernels/gemm_table.h"
 
-/* Writes down the remainders of pair line p, one bit for each of 16 pairs: even bits are element
- * 2p, odd ones 2p + 1. Returns the bits of these two k. */
-static inline uint64_t oct_note_remainders(uint32_t lost, int p, uint16_t *remainders)
+/* Writes down the remainders of 16 rows of a group. lost[p]: pair line p, one bit for each element
+ * of 16 pairs, even bits are element 2p, odd ones 2p + 1. Returns the k that have any. Most groups
+ * of some operands have a few, of others none: what depends on where they are would be guessed
+ * wrong line by line, so it is asked once, here. */
+static inline uint64_t oct_note_remainders(const uint32_t lost[OCT_GEMM_GROUP / 2],
+                                           uint16_t *remainders)
 {
-    uint64_t present = 0;
-    for (int j = 0; j < 2; j++) {
-        const uint16_t rows = (uint16_t)_pext_u32(lost, 0x55555555u << j);
-        if (rows == 0)
-            continue;
-        remainders[(2 * p + j) * 2] = rows;
-        present |= UINT64_C(1) << (2 * p + j);
+    uint32_t lines[2] = {0}; /* with remainders at an even k, at an odd one */
+    for (int p = 0; p < OCT_GEMM_GROUP / 2; p += 8) {
+        const __m256i eight = _mm256_loadu_si256((const void *)(lost + p));
+        for (int j = 0; j < 2; j++) {
+            const __m256i own = _mm256_and_si256(eight, _mm256_set1_epi32(0x55555555 << j));
+            const __m256i none = _mm256_cmpeq_epi32(own, _mm256_setzero_si256());
+            const unsigned empty = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(none));
+            lines[j] |= (~empty & 0xffu) << p;
+        }
+    }
+    const uint64_t even = UINT64_C(0x5555555555555555);
+    const uint64_t present = _pdep_u64(lines[0], even) | _pdep_u64(lines[1], even << 1);
+    for (uint64_t left = present; left; left &= left - 1) {
+        const int k = __builtin_ctzll(left);
+        remainders[k * 2] = (uint16_t)_pext_u32(lost[k / 2], 0x55555555u << k % 2);
     }
     return present;
 }

@@ -67,7 +67,7 @@ FAULTS = [
           "[k / MX_BLOCK % 2]", "[(k + 1) / MX_BLOCK % 2]",
           "test_block_integer|test_golden_gemm"),
     Fault("second-scale-is-first", "src/kernels/panels.c",
-          "exponents[j][r] = bytes[j] - 127;", "exponents[j][r] = bytes[0] - 127;",
+          "exponents[1][r] = second - 127;", "exponents[1][r] = pairs[r][0] - 127;",
           "test_block_integer|test_golden_gemm"),
     Fault("right-half-has-no-remainders", "src/kernels/panels.c",
           "present[g] = in[0] | (halves > 1 ? in[1] : 0);", "present[g] = in[0];",
