@@ -25,8 +25,8 @@ const char *oct_layout_name(oct_layout layout)
  * does not show in the results. */
 enum { FMA_CHUNK = 1024 };
 
-/* Packed elements of one operand at a time. Left, the smaller one mostly: 32 MB. Right: 2 MB, which the
- * tiles read while they are still in the cache. */
+/* Packed elements of one operand at a time. Left, the smaller one mostly: 32 MB. Right: 2 MB, which
+ * the tiles read while they are still in the cache. */
 enum { LEFT_ELEMENTS = 1 << 23, RIGHT_ELEMENTS = 1 << 19 };
 
 static void fill_table(oct_code_table *table, float (*decode)(uint8_t code))
@@ -127,7 +127,7 @@ static void pack_panels(const oct_exec *exec, packed *p, int64_t first, int64_t 
         return; /* still there from the round before */
     p->first_panel = first;
     p->panels = oct_min_i64(p->capacity, total - first);
-    oct_parallel_runs(exec->threads, p->panels, pack_panel, p);
+    oct_parallel_for(exec->threads, p->panels, pack_panel, p);
 }
 
 /* How many of `total` panels are packed at a time. */

@@ -264,7 +264,7 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, int64_t capacit
     job.present = memory;
     OCT_TRY(oct_arena_array(exec->scratch, p->panels, sizeof *job.lines, &memory, err));
     job.lines = memory;
-    oct_parallel_runs(exec->threads, p->panels, pack_panel, &job);
+    oct_parallel_for(exec->threads, p->panels, pack_panel, &job);
 
     p->facts = oct_panel_facts_none();
     for (int64_t i = 0; i < p->panels; i++)
@@ -282,7 +282,7 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, int64_t capacit
     OCT_TRY(oct_arena_array(arena, p->panels * p->groups * OCT_GEMM_GROUP, sizeof *p->start,
                             &memory, err));
     p->start = memory;
-    oct_parallel_runs(exec->threads, p->panels, list_panel, &job);
+    oct_parallel_for(exec->threads, p->panels, list_panel, &job);
     return OCT_OK;
 }
 

@@ -171,7 +171,7 @@ oct_status oct_mx_quantize(const oct_exec *exec, const oct_tensor *x, const oct_
                   .out = out,
                   .strips = strips,
                   .tiles = tiles};
-    oct_parallel_runs(exec->threads, pairs * tiles, mx_tile, &job);
+    oct_parallel_for(exec->threads, pairs * tiles, mx_tile, &job);
     oct_arena_rewind(exec->scratch, mark);
     if (out->row_codes)
         observe(exec, (oct_quantize_result){.kind = OCT_QUANTIZE_MX_ROW,
@@ -253,7 +253,7 @@ oct_status oct_hif8_amax(const oct_exec *exec, const oct_tensor *x, const oct_gr
     hif8_job job = {.kernels = &exec->kernels->quantize, .x = x};
     int64_t runs = 0;
     OCT_TRY(list_runs(exec, &all, x->shape[1], &job.runs, &runs, err));
-    oct_parallel_runs(exec->threads, runs, amax_run, &job);
+    oct_parallel_for(exec->threads, runs, amax_run, &job);
     for (int64_t g = 0; g < all.count; g++)
         amax[g] = 0.0f;
     for (int64_t i = 0; i < runs; i++) { /* as bit patterns: a NaN wins */
@@ -287,7 +287,7 @@ oct_status oct_hif8_quantize(const oct_exec *exec, const oct_tensor *x, const oc
                     .codes = codes};
     int64_t runs = 0;
     OCT_TRY(list_runs(exec, &all, x->shape[1], &job.runs, &runs, err));
-    oct_parallel_runs(exec->threads, runs, encode_run, &job);
+    oct_parallel_for(exec->threads, runs, encode_run, &job);
     oct_arena_rewind(exec->scratch, mark);
     observe(
         exec,

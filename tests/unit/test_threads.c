@@ -6,6 +6,8 @@
 #include <cmocka.h>
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
 
 #include "base/threads.h"
 
@@ -23,10 +25,9 @@ static void visit(void *arg, int64_t item, int thread)
         atomic_fetch_add(&log->wrong_thread, 1);
 }
 
-typedef void loop_fn(int threads, int64_t items, oct_parallel_fn fn, void *arg);
-
-static void check_each_item_once(loop_fn *loop)
+static void parallel_for__any_threads_and_items__each_item_once(void **state)
 {
+    (void)state;
     static visits log;
     const int64_t counts[] = {0, 1, 2, 3, 7, 1000};
     for (int threads = 1; threads <= 5; threads++) {
@@ -34,7 +35,7 @@ static void check_each_item_once(loop_fn *loop)
             for (int i = 0; i < 1000; i++)
                 atomic_store(&log.items[i], 0);
             log.threads = threads;
-            loop(threads, counts[c], visit, &log);
+            oct_parallel_for(threads, counts[c], visit, &log);
             for (int i = 0; i < 1000; i++)
                 assert_int_equal(atomic_load(&log.items[i]), i < counts[c] ? 1 : 0);
         }
@@ -42,27 +43,61 @@ static void check_each_item_once(loop_fn *loop)
     assert_int_equal(atomic_load(&log.wrong_thread), 0);
 }
 
-static void parallel_loops__any_threads_and_items__each_item_once(void **state)
+enum { ITEMS = 100, THREADS = 4, RUN = ITEMS / THREADS };
+
+typedef struct starts {
+    atomic_int started, done;
+    int first[THREADS]; /* item of each thread */
+    atomic_bool has_first[THREADS];
+} starts;
+
+/* Waits for a number to be reached; not for ever. */
+static void wait_for(atomic_int *value, int wanted)
 {
-    (void)state;
-    check_each_item_once(oct_parallel_for);
-    check_each_item_once(oct_parallel_runs);
+    for (int i = 0; i < 20000 && atomic_load(value) < wanted; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 }
 
-static void note_thread(void *arg, int64_t item, int thread)
+/* No thread goes on before each has an item. */
+static void start_together(void *arg, int64_t item, int thread)
 {
-    int *threads = arg;
-    threads[item] = thread;
+    starts *s = arg;
+    if (atomic_exchange(&s->has_first[thread], true))
+        return;
+    s->first[thread] = (int)item;
+    atomic_fetch_add(&s->started, 1);
+    wait_for(&s->started, THREADS);
 }
 
-static void parallel_runs__items__neighbours_on_one_thread(void **state)
+static void parallel_for__each_thread__begins_with_its_own_items(void **state)
 {
     (void)state;
-    enum { ITEMS = 100, THREADS = 4 };
-    int threads[ITEMS];
-    oct_parallel_runs(THREADS, ITEMS, note_thread, threads);
-    for (int i = 0; i < ITEMS; i++)
-        assert_int_equal(threads[i], i / (ITEMS / THREADS));
+    static starts s;
+    oct_parallel_for(THREADS, ITEMS, start_together, &s);
+    assert_int_equal(atomic_load(&s.started), THREADS);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(s.first[i], i * RUN);
+}
+
+/* The first item ends when all others are done. */
+static void first_waits(void *arg, int64_t item, int thread)
+{
+    (void)thread;
+    starts *s = arg;
+    if (item > 0) {
+        atomic_fetch_add(&s->done, 1);
+        return;
+    }
+    wait_for(&s->done, ITEMS - 1);
+    s->first[0] = atomic_load(&s->done);
+}
+
+static void parallel_for__a_thread_that_is_held_up__others_take_its_items(void **state)
+{
+    (void)state;
+    static starts s;
+    oct_parallel_for(THREADS, ITEMS, first_waits, &s);
+    assert_int_equal(s.first[0], ITEMS - 1);
 }
 
 static void nest(void *arg, int64_t item, int thread)
@@ -86,8 +121,9 @@ static void parallel_for__inside_another__still_each_item(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parallel_loops__any_threads_and_items__each_item_once),
-        cmocka_unit_test(parallel_runs__items__neighbours_on_one_thread),
+        cmocka_unit_test(parallel_for__any_threads_and_items__each_item_once),
+        cmocka_unit_test(parallel_for__each_thread__begins_with_its_own_items),
+        cmocka_unit_test(parallel_for__a_thread_that_is_held_up__others_take_its_items),
         cmocka_unit_test(parallel_for__inside_another__still_each_item),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
