@@ -377,12 +377,17 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
     }
 }
 
+static inline __mmask16 all_if(uint32_t bit)
+{
+    return (__mmask16)(0 - bit);
+}
+
 static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
                              const int16_t *a, const float *a_unit, float *c)
 {
-    _Alignas(64) float d[NR * LANES] = {0}; /* [column][row] */
+    _Alignas(64) float d[NR * LANES]; /* [column][row], of columns with remainders */
     const __mmask16 rows = (1u << MR) - 1;
-    uint32_t columns = 0; /* with remainders */
+    uint32_t columns = 0; /* that have begun */
     const oct_remainder *end = right->entries + right->count;
     for (const oct_remainder *at = right->entries; at < end; at++) {
         const oct_remainder entry = *at;
@@ -392,8 +397,9 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
             _mm512_maskz_loadu_ps(rows, a_unit + entry.k / (unsigned)OCT_GEMM_GROUP * MR);
         const __m512 y = _mm512_mul_ps(_mm512_set1_ps(entry.value), unit);
         float *column = d + entry.row * LANES;
+        const __m512 sum = _mm512_maskz_load_ps(all_if(columns >> entry.row & 1), column);
         columns |= UINT32_C(1) << entry.row;
-        _mm512_store_ps(column, _mm512_fmadd_ps(x, y, _mm512_load_ps(column)));
+        _mm512_store_ps(column, _mm512_fmadd_ps(x, y, sum));
     }
     if (left)
         oct_cross_remainders(right, left, d);
@@ -403,7 +409,7 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
         __m512i r[LANES];
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            r[i] = _mm512_load_si512(d + (j + i) * LANES);
+            r[i] = _mm512_maskz_load_epi32(all_if(columns >> (j + i) & 1), d + (j + i) * LANES);
         oct_transpose_16x16(r);
 #pragma GCC unroll 14
         for (int i = 0; i < MR; i++) {

@@ -37,7 +37,10 @@ static inline uint64_t oct_note_remainders(const uint32_t lost[OCT_GEMM_GROUP / 
 static inline void oct_cross_remainders(const oct_remainder_list *right,
                                         const oct_remainder_list *left, float *d)
 {
-    for (int64_t w = 0; w < OCT_GEMM_CHUNK / 64; w++)
+    if (right->count == 0)
+        return;
+    const int64_t last = right->entries[right->count - 1].k / 64;
+    for (int64_t w = 0; w <= last; w++)
         for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
             const int64_t k = w * 64 + __builtin_ctzll(both);
             for (int64_t j = right->start[k]; j < right->count && right->entries[j].k == k; j++) {
