@@ -79,8 +79,13 @@ static oct_status unknown_key(const reader *r, const char *path, const oct_value
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "unsupported key %s%s: %s, no such key is allowed: %s (%s)", r->prefix,
                         path, oct_value_describe(value, found), refusal, where);
+    /* What stands in a misspelt section says which one it is. */
+    char whole[256];
+    size_t used = (size_t)snprintf(whole, sizeof whole, "%.150s", path);
+    for (const oct_value *v = value->first; v && v->key && used < sizeof whole; v = v->first)
+        used += (size_t)snprintf(whole + used, sizeof whole - used, ".%s", v->key);
     return OCT_FAIL(err, OCT_E_CONFIG, "unknown key %s%.150s: the nearest known key is %s%s (%s)",
-                    r->prefix, path, r->prefix, oct_schema_nearest(r->schema, path), where);
+                    r->prefix, path, r->prefix, oct_schema_nearest(r->schema, whole), where);
 }
 
 /* --- Keys --- */

@@ -144,6 +144,11 @@ oct_status oct_value_merge(oct_value *under, const oct_value *over, oct_arena *a
     return OCT_OK;
 }
 
+static const char *key_of(const oct_value *value)
+{
+    return value->key ? value->key : "an item";
+}
+
 static oct_status write_json(const oct_value *value, oct_text_buffer *json, oct_err *err)
 {
     switch (value->kind) {
@@ -158,14 +163,16 @@ static oct_status write_json(const oct_value *value, oct_text_buffer *json, oct_
     case OCT_VALUE_FLOAT:
         if (!isfinite(value->real)) {
             char where[OCT_VALUE_WORDS];
-            return OCT_FAIL(err, OCT_E_CONFIG, "wrong value: %s, a finite number is required (%s)",
-                            value->text, oct_value_where(value, where));
+            return OCT_FAIL(err, OCT_E_CONFIG,
+                            "wrong value of %s: %s, a finite number is required (%s)",
+                            key_of(value), value->text, oct_value_where(value, where));
         }
         return oct_text_append_float(json, value->real, err);
     case OCT_VALUE_DATE: {
         char where[OCT_VALUE_WORDS];
-        return OCT_FAIL(err, OCT_E_CONFIG, "wrong value: date %s, JSON has none (%s)", value->text,
-                        oct_value_where(value, where));
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "wrong value of %s: date %s, a value of JSON is required (%s)",
+                        key_of(value), value->text, oct_value_where(value, where));
     }
     case OCT_VALUE_LIST:
     case OCT_VALUE_MAP:

@@ -250,7 +250,7 @@ static void value_to_json__not_finite__refused(void **state)
     (void)state;
     const char *json = NULL;
     assert_int_equal(oct_value_to_json(parse("\na: .nan\n"), &arena, &json, &err), OCT_E_CONFIG);
-    assert_string_equal(err.msg, "wrong value: .nan, a finite number is required (f.yaml:2)");
+    assert_string_equal(err.msg, "wrong value of a: .nan, a finite number is required (f.yaml:2)");
 }
 
 static void text_append_float__any_double__reads_back(void **state)
