@@ -2,6 +2,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/nearest.h"
@@ -156,6 +157,16 @@ static oct_status nearest_names(const expansion *x, const char *entry, const cha
     return OCT_OK;
 }
 
+/* The layer that an entry names, -1 if it names none. */
+static int64_t layer_of(const char *entry)
+{
+    static const char mark[] = "layers.";
+    const char *at = strstr(entry, mark);
+    if (!at || at[sizeof mark - 1] < '0' || at[sizeof mark - 1] > '9')
+        return -1;
+    return strtoll(at + sizeof mark - 1, NULL, 10);
+}
+
 static oct_status check_entries(const expansion *x, const oct_string_list *entries, const char *key,
                                 const char *where, oct_err *err)
 {
@@ -171,6 +182,11 @@ static oct_status check_entries(const expansion *x, const oct_string_list *entri
             hit = carries(&x->places[p], entry);
         if (hit || could_be_carried(x, entry))
             continue;
+        if (layer_of(entry) >= x->hf.num_hidden_layers)
+            return OCT_FAIL(err, OCT_E_CONFIG,
+                            "entry '%.100s' of %s matches 0 modules, a layer from 0 to %lld is "
+                            "required (%s)",
+                            entry, key, (long long)x->hf.num_hidden_layers - 1, where);
         OCT_TRY(nearest_names(x, entry, &nearest, err));
         return OCT_FAIL(
             err, OCT_E_CONFIG,

@@ -211,7 +211,10 @@ static void converters__no_match__refused_with_the_nearest_names(void **state)
         "required, upper and lower case as they are; the nearest are 'output', ");
     refuses("quantize.linear.mx.filter_fqns=output,lm_hed", "the nearest are 'lm_head', ");
     refuses("quantize.linear.mx.filter_fqns=output,router.gat_", "'layers.*.moe.router.gate'");
-    refuses("quantize.linear.mx.filter_fqns=output,layers.28.", "entry 'layers.28.'");
+    refuses(
+        "quantize.linear.mx.filter_fqns=output,layers.28.",
+        "entry 'layers.28.' of quantize.linear.mx.filter_fqns matches 0 modules, a layer from 0 to "
+        "27 is required (");
     refuses("quantize.linear.mx.filter_fqns=output,,wq",
             "wrong entry of quantize.linear.mx.filter_fqns");
     refuses("quantize.linear.mx.filter_fqns=layers,output", "no linear layer is left to convert");
