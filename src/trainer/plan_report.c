@@ -292,9 +292,29 @@ static void count_communication(const planner *p, oct_plan_report *report)
     }
 }
 
+/* Sums of bytes are counted in 64 bits: what is far beyond any machine would wrap. */
+static oct_status check_countable(const oct_build *build, oct_err *err)
+{
+    enum { STATE_BYTES = 16 }; /* of a parameter: master, two moments, gradient */
+    static const double most = 0x1p53;
+    const oct_config *config = build->config;
+    const double tokens =
+        (double)config->training.micro_batch_size * (double)config->training.seq_length;
+    double bytes = 4.0 * tokens * (double)(build->hf.hidden_size + build->hf.vocab_size);
+    for (int64_t p = 0; p < build->tree.param_count; p++)
+        bytes += STATE_BYTES * (double)oct_param_numel(build->tree.params[p]);
+    if (bytes <= most)
+        return OCT_OK;
+    return OCT_FAIL(err, OCT_E_NOMEM,
+                    "cannot plan memory: %.4g GB of states and activations, at most %.4g GB are "
+                    "required (model, training.micro_batch_size, training.seq_length)",
+                    1e-9 * bytes, 1e-9 * most);
+}
+
 oct_status oct_plan_report_make(oct_build *build, int64_t ranks, oct_plan_report *out, oct_err *err)
 {
     const oct_config *config = build->config;
+    OCT_TRY(check_countable(build, err));
     planner p = {
         .build = build,
         .sharding = oct_build_sharding(config, ranks),
