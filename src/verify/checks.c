@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "verify/run.h"
 
 enum { FOUND_BYTES = 600 };
@@ -27,10 +28,11 @@ bool oct_verify_check(json_t *result, bool ok, const char *what, const char *req
     va_start(args, found);
     (void)vsnprintf(text, sizeof text, found, args);
     va_end(args);
+    oct_utf8_repair(text);
     json_t *check = json_object();
     (void)json_object_set_new(check, "what", json_string(what));
     (void)json_object_set_new(check, "required", json_string(required));
-    (void)json_object_set_new(check, "found", json_string_nocheck(text));
+    (void)json_object_set_new(check, "found", json_string(text));
     (void)json_object_set_new(check, "ok", json_boolean(ok));
     (void)json_array_append_new(list(result, "checks"), check);
     return ok;

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "verify/process.h"
+#include "verify/quote.h"
 #include "verify/trace.h"
 
 const char *const oct_failure_small_words[] = {
@@ -168,7 +169,8 @@ typedef struct command {
     const char *argv[OCT_FAILURE_MAX_ARGUMENTS];
     int count;
     char ranks[16];
-    char run_dir[OCT_PATH_BYTES], yaml[OCT_PATH_BYTES], toml[OCT_PATH_BYTES], text[OCT_PATH_BYTES];
+    char run_dir[OCT_PATH_BYTES], yaml[OCT_PATH_BYTES], toml[OCT_PATH_BYTES];
+    char text[2 * OCT_PATH_BYTES + 64]; /* key=["path"] */
     char isa[32], fault[96];
     const char *environment[4];
 } command;
@@ -185,15 +187,19 @@ static void add_all(command *c, const char *const *words, int most)
         add(c, words[i]);
 }
 
-static void make_command(const oct_failure_program *p, const oct_failure *f, command *c)
+static oct_status make_command(const oct_failure_program *p, const oct_failure *f, command *c,
+                               oct_err *err)
 {
     const bool frozen = f->base == OCT_FAILURE_16B;
+    char path[OCT_PATH_BYTES], quoted[2 * OCT_PATH_BYTES];
     *c = (command){0};
     (void)snprintf(c->run_dir, sizeof c->run_dir, "%s/run", p->folder);
     (void)snprintf(c->yaml, sizeof c->yaml, "%s/row.yaml", p->folder);
     (void)snprintf(c->toml, sizeof c->toml, "%s/row.toml", p->folder);
-    (void)snprintf(c->text, sizeof c->text, "%s=%s/text.txt",
-                   f->toml ? "training.dataset_path" : "dataset.path", p->folder);
+    (void)snprintf(path, sizeof path, "%s/text.txt", p->folder);
+    OCT_TRY(oct_verify_quote(path, quoted, sizeof quoted, err));
+    (void)snprintf(c->text, sizeof c->text, "%s=[%s]",
+                   f->toml ? "training.dataset_path" : "dataset.path", quoted);
     (void)snprintf(c->ranks, sizeof c->ranks, "%d", f->ranks ? f->ranks : frozen ? 8 : 1);
     add(c, p->program);
     if (frozen) {
@@ -215,13 +221,18 @@ static void make_command(const oct_failure_program *p, const oct_failure *f, com
     if (f->isa)
         c->environment[e++] = c->isa;
     c->environment[e++] = c->fault;
+    return OCT_OK;
 }
 
-void oct_failure_job(const oct_failure *failure, const char *base, const char *model, char *out,
-                     size_t bytes)
+oct_status oct_failure_job(const oct_failure *failure, const char *base, const char *model,
+                           char *out, size_t bytes, oct_err *err)
 {
-    (void)snprintf(out, bytes, "base = \"%s\"\n[model]\nhf_config = \"%s\"\n%s", base, model,
+    char base_text[2 * OCT_PATH_BYTES], model_text[2 * OCT_PATH_BYTES];
+    OCT_TRY(oct_verify_quote(base, base_text, sizeof base_text, err));
+    OCT_TRY(oct_verify_quote(model, model_text, sizeof model_text, err));
+    (void)snprintf(out, bytes, "base = %s\n[model]\nhf_config = %s\n%s", base_text, model_text,
                    failure->toml);
+    return OCT_OK;
 }
 
 static oct_status write_text(const char *folder, const char *name, const char *text, oct_err *err)
@@ -240,8 +251,8 @@ static oct_status write_files(const oct_failure_program *p, const oct_failure *f
     text[BYTES] = '\0';
     OCT_TRY(write_text(p->folder, "text.txt", text, err));
     if (f->toml) {
-        char job[4096];
-        oct_failure_job(f, p->toml, p->model, job, sizeof job);
+        char job[4 * OCT_PATH_BYTES];
+        OCT_TRY(oct_failure_job(f, p->toml, p->model, job, sizeof job, err));
         OCT_TRY(write_text(p->folder, "row.toml", job, err));
     }
     return f->yaml ? write_text(p->folder, "row.yaml", f->yaml, err) : OCT_OK;
@@ -304,7 +315,7 @@ oct_status oct_failure_run(const oct_failure_program *program, const oct_failure
     command c;
     char errors[OCT_PATH_BYTES], output[OCT_PATH_BYTES];
     *out = (oct_failure_outcome){0};
-    make_command(program, failure, &c);
+    OCT_TRY(make_command(program, failure, &c, err));
     OCT_TRY(write_files(program, failure, err));
     (void)snprintf(errors, sizeof errors, "%s/stderr.txt", program->folder);
     (void)snprintf(output, sizeof output, "%s/stdout.txt", program->folder);

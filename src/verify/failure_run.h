@@ -23,9 +23,9 @@ extern const char *const oct_failure_toml_words[];
 oct_status oct_failure_left(const oct_failure *failure, const char *run_dir,
                             char why[OCT_FAILURE_TEXT], oct_err *err) OCT_MUST_CHECK;
 
-/* The text of a row's torchtitan job. */
-void oct_failure_job(const oct_failure *failure, const char *base, const char *model, char *out,
-                     size_t bytes);
+/* The text of a row's torchtitan job. Errors: OCT_E_CONFIG for a path that is no UTF-8. */
+oct_status oct_failure_job(const oct_failure *failure, const char *base, const char *model,
+                           char *out, size_t bytes, oct_err *err) OCT_MUST_CHECK;
 
 /* How to run the program. */
 typedef struct oct_failure_program {

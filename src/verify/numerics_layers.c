@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "trainer/build.h"
 #include "verify/numerics.h"
+#include "verify/quote.h"
 
 enum { BATCH = 2, SEQ = 64, TOKENS = BATCH * SEQ };
 
@@ -98,11 +99,12 @@ typedef struct step {
 static oct_status write_files(const layer *l, const char *dir, char *path, size_t bytes,
                               oct_err *err)
 {
-    char model[OCT_PATH_BYTES], yaml[2 * OCT_PATH_BYTES + 4096];
+    char model[OCT_PATH_BYTES], quoted[2 * OCT_PATH_BYTES], yaml[2 * sizeof quoted + 4096];
     OCT_TRY(oct_path_join(dir, "one-layer.json", model, sizeof model, err));
     OCT_TRY(oct_file_replace(&oct_file_table_real, model, model_json, strlen(model_json), err));
+    OCT_TRY(oct_verify_quote(model, quoted, sizeof quoted, err));
     const int length =
-        snprintf(yaml, sizeof yaml, common_yaml, model, l->dense_layers, model, l->mlp_rules);
+        snprintf(yaml, sizeof yaml, common_yaml, quoted, l->dense_layers, quoted, l->mlp_rules);
     OCT_TRY(oct_path_join(dir, l->file, path, bytes, err));
     return oct_file_replace(&oct_file_table_real, path, yaml, (size_t)length, err);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/dir_lock.h"
+#include "base/utf8.h"
 #include "verify/run.h"
 
 static int count_one(void *arg, const char *name)
@@ -37,6 +38,11 @@ oct_status oct_verify_open_out(const char *path, int *lock, oct_err *err)
     int entries = 0;
     *lock = -1;
     oct_file_info info = {0};
+    if (!oct_utf8_is_valid(path))
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "cannot write evidence to '%s': its name is not UTF-8, which reports and "
+                        "configurations require (--out)",
+                        path);
     OCT_TRY(oct_file_make_dirs(&oct_file_table_real, path, err));
     OCT_TRY(oct_path_join(path, "verify.mark", mark, sizeof mark, err));
     OCT_TRY(oct_file_list(&oct_file_table_real, path, count_one, &entries, err));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "verify/cases.h"
 #include "verify/failure_run.h"
 
@@ -24,6 +25,7 @@ static oct_status run_row(const oct_verify *v, const oct_failure *f, json_t *res
                                          .model = "configs/models/verify",
                                          .folder = folder};
     OCT_TRY(oct_failure_run(&program, f, &out, err));
+    oct_utf8_repair(out.message); /* a long one is cut */
     (void)oct_verify_check(result, out.why[0] == '\0', f->id,
                            "stops at its stage with its exit code and message, and leaves nothing",
                            "%s", out.why[0] ? out.why : out.message);

@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "verify/process.h"
+#include "verify/quote.h"
 
 enum { WORD_BYTES = 96 };
 
@@ -83,8 +84,10 @@ oct_status oct_verify_train_setting(oct_verify *v, json_t *result,
                                     oct_err *err)
 {
     oct_verify_setting s = *setting;
-    char name[OCT_VERIFY_NAME_BYTES], from[OCT_PATH_BYTES + WORD_BYTES];
+    char name[OCT_VERIFY_NAME_BYTES], path[OCT_PATH_BYTES + WORD_BYTES];
+    char quoted[2 * sizeof path], from[sizeof quoted + WORD_BYTES];
     int64_t micro_batch = 1;
+    oct_status status = OCT_OK;
     OCT_TRY(micro_batch_of(v, &micro_batch, err));
     word_list *list = calloc(1, sizeof *list);
     if (!list)
@@ -109,11 +112,15 @@ oct_status oct_verify_train_setting(oct_verify *v, json_t *result,
         add(list, &job, "training.seq_length=%s", "64");
     }
     if (s.resumes) {
-        (void)snprintf(from, sizeof from, "checkpoint.restore_from=%s/checkpoints/step-%lld",
-                       s.resumes->dir, (long long)s.resume_at);
+        (void)snprintf(path, sizeof path, "%s/checkpoints/step-%lld", s.resumes->dir,
+                       (long long)s.resume_at);
+        status = oct_verify_quote(path, quoted, sizeof quoted, err);
+        (void)snprintf(from, sizeof from, "checkpoint.restore_from=%s",
+                       status == OCT_OK ? quoted : "");
         job.words[list->count] = from; /* the last one */
     }
-    const oct_status status = oct_verify_train(v, result, &job, run, err);
+    if (status == OCT_OK)
+        status = oct_verify_train(v, result, &job, run, err);
     free(list);
     return status;
 }

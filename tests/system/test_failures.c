@@ -43,8 +43,9 @@ static const char *read_config(const oct_failure *f, oct_arena *arena, oct_confi
     int files_count = 1, count = 0;
     if (f->toml) {
         char job[4096];
-        oct_failure_job(f, OCTET_SOURCE_DIR "/configs/base.toml", word("%s/model", files.path), job,
-                        sizeof job);
+        assert_int_equal(oct_failure_job(f, OCTET_SOURCE_DIR "/configs/base.toml",
+                                         word("%s/model", files.path), job, sizeof job, err),
+                         OCT_OK);
         temp_dir_write(&files, "row.toml", job);
         paths[0] = word("%s/row.toml", files.path);
         for (int i = 0; oct_failure_toml_words[i]; i++)
