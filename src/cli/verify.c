@@ -118,11 +118,18 @@ static int run(const arguments *a, oct_verify *v)
     v->stop = &stop;
     (void)signal(SIGINT, on_signal);
     (void)signal(SIGTERM, on_signal);
+    if (signal(SIGHUP, on_signal) == SIG_IGN) /* nohup */
+        (void)signal(SIGHUP, SIG_IGN);
     oct_err err = {0};
     bool passed = false;
     oct_status status = oct_verify_check_start(v, a->cases, a->case_count, &err);
     if (status != OCT_OK)
         return oct_cli_fail(status, &err);
+    if (stop) { /* earlier evidence stays */
+        (void)OCT_FAIL(&err, OCT_E_INTERRUPTED, "stopped by a signal");
+        (void)oct_cli_fail(OCT_E_INTERRUPTED, &err);
+        return OCT_EXIT_SIGNAL + (int)stop;
+    }
     const int code = open_out(a->out, out);
     if (code != 0)
         return code;
@@ -153,6 +160,9 @@ int oct_command_verify(int argc, char **argv)
         word_of("--model", a.model ? a.model : "scaled", oct_verify_models, OCT_VERIFY_MODEL_COUNT);
     if (model < 0)
         return OCT_EXIT_USAGE;
+    if (a.config && a.dry_run)
+        return oct_cli_usage(name, "--dry-run and --config were both given, a --model is required "
+                                   "for a dry run: octet plan shows that of a file");
     v.ranks = (int)ranks;
     v.model = (oct_verify_model)model;
     v.config = a.config;
@@ -171,7 +181,8 @@ int oct_command_verify(int argc, char **argv)
     }
     if (a.dry_run) {
         if (a.case_count > 0)
-            return oct_cli_usage(name, "--dry-run trains nothing, no --case is required with it");
+            return oct_cli_usage(name,
+                                 "--dry-run is a case of its own, --case beside it is not allowed");
         a.cases[a.case_count++] = "dry-run";
     }
     return run(&a, &v);

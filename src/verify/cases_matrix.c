@@ -215,7 +215,10 @@ oct_status oct_verify_duplicates(oct_verify *v, json_t *result, oct_err *err)
 {
     json_t *names = json_array();
     oct_status status = OCT_OK;
-    if (v->run_count == 0) {
+    bool traced = false; /* runs that were timed are not */
+    for (int r = 0; r < v->run_count; r++)
+        traced = traced || v->runs[r]->has_trace;
+    if (!traced) {
         for (int f = OCT_VERIFY_BF16; f < OCT_VERIFY_FORMAT_COUNT && status == OCT_OK; f++) {
             const oct_verify_setting setting = oct_verify_main_setting(v, (oct_verify_format)f);
             const oct_verify_run *run = NULL;
