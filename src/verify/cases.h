@@ -29,7 +29,8 @@ oct_status oct_verify_one_format(oct_verify *v, json_t *result, oct_err *err) OC
 /* What the plan of the model decides, without weights. */
 oct_status oct_verify_dry_run(oct_verify *v, json_t *result, oct_err *err) OCT_MUST_CHECK;
 
-/* Errors: OCT_E_NOMEM, with the GiB found and required, if this machine cannot train the model. */
-oct_status oct_verify_check_memory(oct_verify *v, oct_err *err) OCT_MUST_CHECK;
+/* Errors: OCT_E_CONFIG if the rules of --config replace other modules than the cases judge;
+ * OCT_E_NOMEM, with the GiB found and required, if this machine cannot train the model. */
+oct_status oct_verify_check_plan(oct_verify *v, oct_err *err) OCT_MUST_CHECK;
 
 #endif

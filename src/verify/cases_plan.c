@@ -126,14 +126,38 @@ static oct_status check_memory(oct_verify *v, json_t *result, oct_verify_format 
     return OCT_OK;
 }
 
-oct_status oct_verify_check_memory(oct_verify *v, oct_err *err)
+/* The judges know which modules low precision takes over: all that the design document names. */
+static oct_status check_targets(const oct_verify *v, const json_t *plan, oct_err *err)
+{
+    const json_int_t linear = number(plan, "replaced", "linear");
+    const json_int_t experts = number(plan, "replaced", "experts");
+    oct_arena arena;
+    oct_verify_facts facts;
+    oct_arena_init(&arena, "verify");
+    oct_status status = oct_verify_facts_of_config(v->config, &arena, &facts, err);
+    if (status == OCT_OK && (linear != facts.dense_targets || experts != facts.expert_modules))
+        status = OCT_FAIL(
+            err, OCT_E_CONFIG,
+            "cannot verify '%s': its rules replace %lld Linear and %lld experts, %lld and %lld are "
+            "required: the projections of attention, the dense and shared FFN and the routed "
+            "experts of every layer, and nothing else (--config, plan_overrides)",
+            v->config, (long long)linear, (long long)experts, (long long)facts.dense_targets,
+            (long long)facts.expert_modules);
+    oct_arena_release(&arena);
+    return status;
+}
+
+oct_status oct_verify_check_plan(oct_verify *v, oct_err *err)
 {
     json_t *plan = NULL;
     const oct_verify_format format = v->config ? v->format : OCT_VERIFY_MXFP8;
     OCT_TRY(oct_verify_ask_plan(v, format, oct_verify_config(v), v->ranks, NULL, &plan, err));
     const double needed = (double)number(plan, "bytes_per_rank", "peak") * v->ranks;
     const double found = (double)oct_memory_limit();
+    const oct_status status =
+        v->config && format != OCT_VERIFY_BF16 ? check_targets(v, plan, err) : OCT_OK;
     json_decref(plan);
+    OCT_TRY(status);
     if (needed <= found)
         return OCT_OK;
     return OCT_FAIL(err, OCT_E_NOMEM,

@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "model/deepseek_v3/hf_config.h"
 
-enum { TARGETS_PER_LAYER = 9 };
+enum { TARGETS_PER_LAYER = 10 };
 
 typedef struct maker {
     oct_verify_facts *facts;
@@ -44,7 +44,12 @@ static void add_layer(maker *m, const oct_hf_config *hf)
     const int64_t heads = hf->num_attention_heads, hidden = hf->hidden_size;
     const int64_t wide = hf->intermediate_size, expert = hf->moe_intermediate_size;
     const int64_t shared = hf->n_shared_experts * expert;
-    add_dense(m, "self_attn.q_proj", heads * oct_hf_qk_head_dim(hf), hidden);
+    if (hf->q_lora_rank > 0) {
+        add_dense(m, "self_attn.q_a_proj", hf->q_lora_rank, hidden);
+        add_dense(m, "self_attn.q_b_proj", heads * oct_hf_qk_head_dim(hf), hf->q_lora_rank);
+    } else {
+        add_dense(m, "self_attn.q_proj", heads * oct_hf_qk_head_dim(hf), hidden);
+    }
     add_dense(m, "self_attn.kv_a_proj_with_mqa", hf->kv_lora_rank + hf->qk_rope_head_dim, hidden);
     add_dense(m, "self_attn.kv_b_proj", heads * (hf->qk_nope_head_dim + hf->v_head_dim),
               hf->kv_lora_rank);

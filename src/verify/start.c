@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "config/config_files.h"
 #include "verify/cases.h"
 #include "verify/setting.h"
 
@@ -16,7 +17,7 @@ static bool is_known(const char *id)
     return false;
 }
 
-static oct_status check_ids(const char *const *ids, int count, oct_err *err)
+static oct_status check_ids(const oct_verify *v, const char *const *ids, int count, oct_err *err)
 {
     char names[512] = "";
     for (const oct_verify_case *c = oct_verify_cases; c->id; c++) {
@@ -28,10 +29,28 @@ static oct_status check_ids(const char *const *ids, int count, oct_err *err)
             return OCT_FAIL(err, OCT_E_CONFIG,
                             "unknown case: found '%.64s', one of %s is required (--case)", ids[i],
                             names);
+    for (int i = 0; i < count; i++)
+        if (strcmp(ids[i], "16.6") == 0 && !v->config)
+            return OCT_FAIL(err, OCT_E_CONFIG,
+                            "cannot run case 16.6 of a model: it is --config FILE --case bf16, "
+                            "mxfp8 or hif8_current that is required (--case)");
     return OCT_OK;
 }
 
-/* --- --config -------------------------------------------------------------------------------- */
+/* --- configurations -------------------------------------------------------------------------- */
+
+/* Those of a model are named relative to the project's folder. */
+static oct_status check_folder(const oct_verify *v, oct_err *err)
+{
+    oct_file_info info = {0};
+    OCT_TRY(oct_file_stat(&oct_file_table_real, oct_verify_config(v), &info, err));
+    return info.kind == OCT_FILE_REGULAR
+               ? OCT_OK
+               : OCT_FAIL(err, OCT_E_CONFIG,
+                          "cannot find '%s' here: octet verify is required to run in the folder of "
+                          "the project, whose configurations it trains",
+                          oct_verify_config(v));
+}
 
 static oct_status check_steps(const oct_verify *v, const oct_config *config, oct_err *err)
 {
@@ -46,15 +65,24 @@ static oct_status check_steps(const oct_verify *v, const oct_config *config, oct
                         "cannot verify '%s': training.train_iters is %lld, at least %lld are "
                         "required (--config)",
                         v->config, (long long)config->training.train_iters, (long long)steps);
+    if (v->format == OCT_VERIFY_BF16 && strcmp(config->model.torch_dtype, "bfloat16") != 0)
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "cannot verify '%s': model.torch_dtype is %s, bfloat16 is required for "
+                        "--case bf16 (--config)",
+                        v->config, config->model.torch_dtype);
+    if (v->format == OCT_VERIFY_MXFP8 && config->fsdp.narrow_backward_gather)
+        return OCT_FAIL(err, OCT_E_CONFIG,
+                        "cannot verify '%s': fsdp_config.narrow_backward_gather is true, false is "
+                        "required: gathers are held against table 9.1 (--config)",
+                        v->config);
     return OCT_OK;
 }
 
 static oct_status check_config(const oct_verify *v, oct_err *err)
 {
-    const size_t length = strlen(v->config);
     oct_arena arena;
     oct_config config;
-    if (length >= 5 && strcmp(v->config + length - 5, ".toml") == 0)
+    if (oct_config_is_toml(v->config))
         return OCT_FAIL(err, OCT_E_CONFIG,
                         "cannot verify '%s': found a TOML job, a YAML configuration is required: "
                         "`octet train %s --print-config > FILE.yaml` makes one (--config)",
@@ -67,20 +95,22 @@ static oct_status check_config(const oct_verify *v, oct_err *err)
     return status;
 }
 
-/* --- memory ---------------------------------------------------------------------------------- */
+/* --- the plan -------------------------------------------------------------------------------- */
 
 /* The plan is asked as a child, which writes: into a folder that is gone afterwards. */
-static oct_status check_memory(const oct_verify *v, oct_err *err)
+static oct_status check_plan(const oct_verify *v, oct_err *err)
 {
     char folder[OCT_PATH_BYTES];
     const char *tmp = getenv("TMPDIR");
     OCT_TRY(oct_path_join(tmp && tmp[0] ? tmp : "/tmp", "octet-verify-XXXXXX", folder,
                           sizeof folder, err));
     if (!mkdtemp(folder))
-        return OCT_FAIL(err, OCT_E_IO, "cannot make '%s': %s", folder, strerror(errno));
+        return OCT_FAIL(err, OCT_E_IO,
+                        "cannot make '%s': %s, a folder for temporary files is required (TMPDIR)",
+                        folder, strerror(errno));
     oct_verify asks = *v;
     asks.out = folder;
-    const oct_status status = oct_verify_check_memory(&asks, err);
+    const oct_status status = oct_verify_check_plan(&asks, err);
     const oct_status removed = oct_verify_remove_tree(folder, status == OCT_OK ? err : NULL);
     return status != OCT_OK ? status : removed;
 }
@@ -94,8 +124,7 @@ static bool is_dry(const char *const *ids, int count)
 oct_status oct_verify_check_start(const oct_verify *v, const char *const *ids, int count,
                                   oct_err *err)
 {
-    OCT_TRY(check_ids(ids, count, err));
-    if (v->config)
-        OCT_TRY(check_config(v, err));
-    return is_dry(ids, count) ? OCT_OK : check_memory(v, err);
+    OCT_TRY(check_ids(v, ids, count, err));
+    OCT_TRY(v->config ? check_config(v, err) : check_folder(v, err));
+    return is_dry(ids, count) ? OCT_OK : check_plan(v, err);
 }

@@ -538,7 +538,7 @@ FAULTS = [
           "        (void)json_array_append_new(cases, result);", "        json_decref(result);", "test_verify_all|cli_verify_sigint"),
     Fault("verify-evidence-removed-too-early", "src/cli/verify.c",
           "    oct_status status = oct_verify_check_start(v, a->cases, a->case_count, &err);",
-          "    oct_status status = oct_verify_open_out(a->out, &err);\n    if (status == OCT_OK)\n"
+          "    int lock;\n    oct_status status = oct_verify_open_out(a->out, &lock, &err);\n    if (status == OCT_OK)\n"
           "        status = oct_verify_check_start(v, a->cases, a->case_count, &err);",
           "cli_verify_refusal|cli_verify_16b"),
     Fault("verify-plan-of-the-files-batch", "src/verify/setting.c",
@@ -548,6 +548,15 @@ FAULTS = [
           "    OCT_TRY(oct_dir_lock(path, \"evidence directory\", lock, err));\n", "", "cli_verify_out_in_use"),
     Fault("verify-steps-of-file-not-looked-at", "src/verify/start.c",
           "config->training.train_iters < steps", "false", "cli_verify_config_few_steps"),
+    Fault("verify-rules-of-file-not-looked-at", "src/verify/cases_plan.c",
+          "(linear != facts.dense_targets || experts != facts.expert_modules))", "(linear < 0 || experts < 0))",
+          "cli_verify_config_other_rules"),
+    Fault("verify-path-unquoted", "src/verify/setting.c", "status == OCT_OK ? quoted", "status == OCT_OK ? path",
+          "cli_verify_odd_out"),
+    Fault("verify-found-not-repaired", "src/verify/checks.c", "    oct_utf8_repair(text);\n", "", "test_utf8"),
+    Fault("verify-hangup-leaves-the-run", "src/cli/verify.c", "signal(SIGHUP, on_signal) == SIG_IGN",
+          "signal(SIGHUP, SIG_DFL) == SIG_IGN", "cli_verify_sighup"),
+    Fault("plan-bytes-wrap", "src/trainer/plan_report.c", "if (bytes <= most)", "if (bytes > 0.0)", "cli_plan_uncountable"),
     Fault("verify-memory-of-mxfp8-alone", "src/verify/cases_plan.c",
           "v->config ? v->format : OCT_VERIFY_MXFP8", "OCT_VERIFY_MXFP8", "cli_ranks_verify_bf16"),
     # --- cases of octet verify: what a trace, a record or a checkpoint has to show ---
