@@ -125,19 +125,20 @@ static oct_status suggest(const oct_torchtitan_job *job, const char *path, const
     OCT_TRY(oct_text_append(&text, err, "%s", path));
     for (const oct_value *v = value->first; v && v->key; v = v->first)
         OCT_TRY(oct_text_append(&text, err, ".%s", v->key));
-    const bool is_octet = !own && oct_schema_find(schema, text.data);
-    const oct_torchtitan_key *place = is_octet ? oct_torchtitan_place_of(text.data) : NULL;
-    char nearest[OCT_TT_PATH];
-    oct_torchtitan_nearest(path, value->kind == OCT_VALUE_MAP, nearest);
-    OCT_TRY(oct_text_copy(job->arena, nearest, strlen(nearest), out, err));
-    if (place)
-        *out = place->path;
-    if (place || !(is_octet || own))
-        return OCT_OK;
+    const char *octet_key = NULL;
+    if (own)
+        octet_key = oct_schema_nearest(schema, own);
+    else if (oct_schema_find(schema, text.data))
+        octet_key = text.data;
+    if (!octet_key) {
+        char nearest[OCT_TT_PATH];
+        oct_torchtitan_nearest(path, value->kind == OCT_VALUE_MAP, nearest);
+        return oct_text_copy(job->arena, nearest, strlen(nearest), out, err);
+    }
+    const oct_torchtitan_key *place = oct_torchtitan_place_of(octet_key);
     oct_text_buffer name = {.arena = job->arena};
-    OCT_TRY(oct_text_append(&name, err, "%s.%s", octet_section,
-                            own ? oct_schema_nearest(schema, own) : text.data));
-    *out = name.data;
+    OCT_TRY(oct_text_append(&name, err, "%s.%s", octet_section, octet_key));
+    *out = place ? place->path : name.data;
     return OCT_OK;
 }
 

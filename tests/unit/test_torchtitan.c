@@ -311,7 +311,7 @@ static void torchtitan__unknown_names__all_of_a_section_with_the_nearest(void **
             "Invalid field names in quantize.linear.mx data: {'fqns'}");
     refuses("[octet]\nmodel.torch_typ = 'x'\n",
             "Invalid field names in octet.model data: {'torch_typ'}: the nearest known key is "
-            "octet.model.torch_dtype");
+            "training.mixed_precision_param (");
     /* What a YAML job would write is sent to its place. */
     refuses("[dataset]\npath = 'x'\n",
             "data: {'dataset'}: the nearest known key is training.dataset_path (");
