@@ -80,7 +80,7 @@ static int take_dashed(oct_job *job, const char *command, int argc, char **argv,
         return add_word(job, command, off, "false");
     if (oct_torchtitan_is_flag(key) && !(next && is_boolean(next)))
         return add_word(job, command, key, "true");
-    if (!next) {
+    if (!next || strncmp(next, "--", 2) == 0) { /* the next option is no value */
         (void)oct_cli_usage(command, "option '%s' needs a value", argv[*i]);
         return -1;
     }

@@ -26,10 +26,20 @@ oct_status oct_torchtitan_is_dialect_of(const char *const *files, int count, boo
     return OCT_OK;
 }
 
+/* The octet key of a path in the section [octet], or NULL. */
+static const char *octet_path(const char *path)
+{
+    const size_t length = sizeof octet_section - 1;
+    return strncmp(path, octet_section, length) == 0 && path[length] == '.' ? path + length + 1
+                                                                            : NULL;
+}
+
 bool oct_torchtitan_is_flag(const char *path)
 {
     const oct_torchtitan_key *key = oct_torchtitan_find(path);
-    return key && key->type == OCT_TT_BOOL;
+    const char *own = octet_path(path);
+    const oct_key *octet_key = own ? oct_schema_find(oct_schema_config(), own) : NULL;
+    return (key && key->type == OCT_TT_BOOL) || (octet_key && octet_key->type == OCT_KEY_BOOL);
 }
 
 /* --- What is written ------------------------------------------------------------------------- */
@@ -70,14 +80,6 @@ static oct_status wrong_type(const char *path, const oct_value *value, const cha
 
 /* What a path of a file or word is. */
 typedef enum path_kind { PATH_UNKNOWN, PATH_KEY, PATH_OCTET_KEY, PATH_SECTION } path_kind;
-
-/* The octet key of a path in the section [octet], or NULL. */
-static const char *octet_path(const char *path)
-{
-    const size_t length = sizeof octet_section - 1;
-    return strncmp(path, octet_section, length) == 0 && path[length] == '.' ? path + length + 1
-                                                                            : NULL;
-}
 
 static path_kind kind_of(const char *path)
 {

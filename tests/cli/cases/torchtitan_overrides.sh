@@ -17,4 +17,7 @@ octet train train.toml --print-config --profiling.profile_ranks 0,1 \
     --parallelism.module_fqns_per_model_part a,b >out 2>err
 grep -q '^override profiling.profile_ranks=0,1 replaces the default \[-1\]$' err
 grep -q '^octet: warning: parallelism.module_fqns_per_model_part has no effect: ' err
+octet train train.toml --octet.trace --octet.fsdp_config.no_prefetch --print-config 2>/dev/null >out
+grep -q '^trace: true$' out
+grep -q '^  prefetch: false$' out
 octet train train.toml --print-config --model.hf_config "a b,c" 2>/dev/null | grep -q '"a b,c"'
