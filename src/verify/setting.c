@@ -107,6 +107,8 @@ oct_status oct_verify_train_setting(oct_verify *v, json_t *result,
         s.recompute ? "full" : "off");
     add_number(list, &job, "checkpoint.save_steps=%s", s.save_at);
     add(list, &job, "checkpoint.keep_latest_k=%s", "0");
+    if (v->config) /* its forward passes are traced among those of training */
+        add(list, &job, "dataset.validation.every=%s", "0");
     if (!v->config && v->model != OCT_VERIFY_SCALED) {
         add(list, &job, "dataset.path=%s", "LICENSE");
         add(list, &job, "training.seq_length=%s", "64");
