@@ -1,6 +1,5 @@
 /* From torchtitan's keys to octet's. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -129,8 +128,8 @@ static bool same(const oct_value *a, const oct_value *b)
     const bool numbers = (a->kind == OCT_VALUE_INT || a->kind == OCT_VALUE_FLOAT) &&
                          (b->kind == OCT_VALUE_INT || b->kind == OCT_VALUE_FLOAT);
     if (numbers)
-        return a->real == b->real || (isnan(a->real) && isnan(b->real));
-    if (a->kind != b->kind || a->boolean != b->boolean || a->count != b->count)
+        return a->real == b->real;
+    if (a->kind != b->kind || a->boolean != b->boolean)
         return false;
     if (a->kind == OCT_VALUE_STRING)
         return strcmp(a->text, b->text) == 0;

@@ -204,6 +204,9 @@ static void torchtitan__keys_that_decide_together(void **state)
     refuses("[training]\nsteps = 10\n[lr_scheduler]\ntotal_steps = 9\n",
             "unsupported value of lr_scheduler.total_steps: integer 9, at least training.steps");
     refuses("[checkpoint]\nload_step = 3\n", "checkpoint.enable = true is required");
+    refuses("[checkpoint]\nenable = true\nload_step = -2\n", "-1 or a step is required");
+    accepts("[checkpoint]\nasync_mode = 'async_with_pinned_mem'\n", NULL);
+    assert_true(config.checkpoint.async);
     refuses("[checkpoint]\nenable = true\nload_step = 3\ninitial_load_path = 'p'\n",
             "-1 beside checkpoint.initial_load_path is required");
     refuses("[training]\nseed = 1\n[debug]\nseed = 2\n", "debug.seed alone is required");
@@ -493,6 +496,8 @@ static void torchtitan__what_has_no_effect__told_once_by_name(void **state)
     for (const char *c = notes; *c; c++)
         lines += *c == '\n';
     assert_int_equal(lines, sizeof told / sizeof told[0]);
+    accepts("[quantize.grouped_mm.mx]\nfqns = ['experts']\n", NULL);
+    assert_non_null(strstr(notes, "warning: [quantize.grouped_mm.mx] has no effect: "));
     /* A default written out, or put back by a word, says nothing. */
     accepts("[training]\nmtp_loss_weight = 0.30\ntorch_npu_memory_ratio = 1\n"
             "[optimizer]\nswap_optimizer = true\n",
@@ -547,6 +552,11 @@ static void torchtitan__words__over_files_over_defaults(void **state)
     refuses_word("training=3", "wrong type of training: integer 3");
     refuses_word("=3", "section.key=value is required");
     refuses_word("octet.seed=3", "it follows from debug.seed");
+    refuses_word("training.global_batch_size=0", "(training.global_batch_size=0)");
+    accepts("", (const char *[3]){"validation.dataset_path=a,b,"}); /* a comma at the end */
+    assert_int_equal(config.dataset.validation.path.count, 2);
+    assert_true(oct_torchtitan_is_flag("octet.trace"));
+    assert_false(oct_torchtitan_is_flag("octet.fsdp_config.shard"));
 }
 
 /* --- Converters --- */
