@@ -554,6 +554,8 @@ FAULTS = [
     Fault("verify-validation-taken-for-training", "src/verify/setting.c",
           "add(list, &job, \"dataset.validation.every=%s\", \"0\");", "add(list, &job, \"dataset.validation.every=%s\", \"1\");",
           "cli_verify_config_validation"),
+    Fault("verify-dense-scales-of-ranks-differ", "src/verify/judge_gather.c",
+          "if (p->values[i] != p->values[0])", "if (p->values[i] != p->values[i])", "test_verify_judges"),
     Fault("verify-path-unquoted", "src/verify/setting.c", "status == OCT_OK ? quoted", "status == OCT_OK ? path",
           "cli_verify_odd_out"),
     Fault("verify-found-not-repaired", "src/verify/checks.c", "    oct_utf8_repair(text);\n", "", "test_utf8"),
