@@ -18,7 +18,7 @@ static inline uint64_t oct_note_remainders(const uint32_t lost[OCT_GEMM_GROUP / 
     for (int p = 0; p < OCT_GEMM_GROUP / 2; p += 8) {
         const __m256i eight = _mm256_loadu_si256((const void *)(lost + p));
         for (int j = 0; j < 2; j++) {
-            const __m256i own = _mm256_and_si256(eight, _mm256_set1_epi32(0x55555555 << j));
+            const __m256i own = _mm256_and_si256(eight, _mm256_set1_epi32((int)(0x55555555u << j)));
             const __m256i none = _mm256_cmpeq_epi32(own, _mm256_setzero_si256());
             const unsigned empty = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(none));
             lines[j] |= (~empty & 0xffu) << p;
