@@ -190,10 +190,11 @@ oct_status oct_fma_product(const oct_exec *exec, const oct_fma_source *left,
     oct_status status = packed_init(exec, left, OCT_GEMM_MR, row_panels, &job.left, err);
     if (status == OCT_OK)
         status = packed_init(exec, right, OCT_GEMM_NR, col_panels, &job.right, err);
-    for (int64_t j = 0; status == OCT_OK && j < col_panels; j += job.right.capacity) {
-        pack_panels(exec, &job.right, j, col_panels);
-        for (int64_t i = 0; status == OCT_OK && i < row_panels; i += job.left.capacity) {
-            pack_panels(exec, &job.left, i, row_panels);
+    /* Windows of the left operand are the larger ones: each is packed once. */
+    for (int64_t i = 0; status == OCT_OK && i < row_panels; i += job.left.capacity) {
+        pack_panels(exec, &job.left, i, row_panels);
+        for (int64_t j = 0; status == OCT_OK && j < col_panels; j += job.right.capacity) {
+            pack_panels(exec, &job.right, j, col_panels);
             const oct_gemm_blocks blocks = {.finish = finish,
                                             .rows = left->rows,
                                             .cols = right->rows,
