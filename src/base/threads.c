@@ -39,7 +39,9 @@ void oct_parallel_for(int threads, int64_t items, oct_parallel_fn fn, void *arg)
             fn(arg, i, 0);
         return;
     }
-    loop l = {.fn = fn, .arg = arg};
+    loop l; /* only the ranges in use are written: loops are many and short */
+    l.fn = fn;
+    l.arg = arg;
     l.count = oct_min_i64(items, oct_min_i64(threads, MAX_RANGES));
     const int64_t each = items / l.count, longer = items % l.count;
     int64_t first = 0;

@@ -30,6 +30,7 @@ static void start_tile(const oct_gemm_out *out, int64_t row, int64_t rows, int64
                (size_t)cols * sizeof *c);
 }
 
+/* Of a part; parts differ by one strip at most. */
 static int64_t first_strip(const run *r, int64_t part)
 {
     return part * r->row_items / r->parts;
