@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/lanes_avx2.h"
+#include "kernels/packing_ahead.h"
 #include "kernels/remainders_fma.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -55,6 +56,8 @@ static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_
             memcpy(copies[i], from[i], (size_t)along);
             from[i] = copies[i];
         }
+        if (i < rows && k + OCT_AHEAD_CODES < q->k)
+            oct_prefetch(from[i] + OCT_AHEAD_CODES);
     }
     for (int64_t part = 0; part < OCT_GEMM_GROUP; part += 32) {
         __m256i left[WIDE], right[WIDE];
@@ -81,6 +84,8 @@ INLINE void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t r
             const int64_t at = k + 2 * p + j;
             two[j] = at < q->k ? oct_load_first_bytes(q->codes + at * q->ld + row, rows)
                                : _mm_setzero_si128();
+            if (at + OCT_GEMM_GROUP < q->k)
+                oct_prefetch(q->codes + (at + OCT_GEMM_GROUP) * q->ld + row);
         }
         _mm_storeu_si128((void *)(pairs + p * stride), _mm_unpacklo_epi8(two[0], two[1]));
         _mm_storeu_si128((void *)(pairs + p * stride + 16), _mm_unpackhi_epi8(two[0], two[1]));
@@ -283,6 +288,7 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
     const __m256i shifts[2] = {pair_shifts(shift[0]), pair_shifts(shift[1])};
     uint32_t lost[PAIRS];
     for (int p = 0; p < PAIRS; p++) {
+        oct_prefetch(out + (PAIRS + p) * out_stride);
         const __m256i codes = swap_middle(load_line(pairs + p * stride));
         const __m256i magnitudes = _mm256_and_si256(codes, _mm256_set1_epi8(0x7f));
         const __m256i q = look_up(table->mantissa, magnitudes);

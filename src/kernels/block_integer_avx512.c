@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/gemm_avx512.h"
+#include "kernels/packing_ahead.h"
 #include "kernels/remainders_fma.h"
 
 enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, PAIRS = OCT_GEMM_GROUP / 2 };
@@ -24,6 +25,8 @@ static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_
     for (int64_t i = 0; i < LANES; i++)
         r[i] = i < rows ? _mm512_maskz_loadu_epi8(along, q->codes + (row + i) * q->ld + k)
                         : _mm512_setzero_si512();
+    for (int64_t i = 0; i < rows && k + OCT_AHEAD_CODES < q->k; i++)
+        oct_prefetch(q->codes + (row + i) * q->ld + k + OCT_AHEAD_CODES);
     oct_transpose_16x16(r);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < LANES; i++) {
@@ -44,6 +47,8 @@ static void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t r
             const int64_t at = k + 2 * p + j;
             two[j] = at < q->k ? _mm_maskz_loadu_epi8(lanes, q->codes + at * q->ld + row)
                                : _mm_setzero_si128();
+            if (at + OCT_GEMM_GROUP < q->k)
+                oct_prefetch(q->codes + (at + OCT_GEMM_GROUP) * q->ld + row);
         }
         _mm_storeu_si128((void *)(pairs + p * stride), _mm_unpacklo_epi8(two[0], two[1]));
         _mm_storeu_si128((void *)(pairs + p * stride + 16), _mm_unpackhi_epi8(two[0], two[1]));
@@ -259,6 +264,8 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
     }
     uint32_t lost[PAIRS];
     for (int p = 0; p < PAIRS; p += 2) {
+        for (int line = 0; line < 2; line++)
+            oct_prefetch(out + (PAIRS + p + line) * out_stride);
         const __m512i codes = two_lines(pairs + p * stride, stride);
         const __m512i q = look_up(mantissa, codes), e = look_up(exponent, codes);
         const __mmask64 negative = _mm512_movepi8_mask(codes);
@@ -316,8 +323,8 @@ static __attribute__((noinline)) void integer_group(const int16_t *a, const int1
         b += 2 * NR;
         const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 32);
         _mm_prefetch((const char *)(a + 64 * 2 * MR), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + 16 * 2 * NR), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + 16 * 2 * NR + 32), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 32 * 2 * NR), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 32 * 2 * NR + 32), _MM_HINT_T0);
 #pragma GCC unroll 14
         for (int i = 0; i < MR; i++) {
             const __m512i x = broadcast_pair(a + 2 * i);

@@ -12,7 +12,10 @@
 enum {
     HALVES = OCT_GEMM_NR / OCT_GEMM_LANES, /* a left panel has only the first */
     MASKS_PER_GROUP = HALVES * OCT_GEMM_GROUP,
-    MX_BLOCK = 32
+    MX_BLOCK = 32,
+    STRIDED_LEFT = 8,  /* panels: 112 rows */
+    STRIDED_RIGHT = 4, /* 128 rows */
+    MOST_AT_A_TIME = 8
 };
 
 static int64_t side_width(oct_side side)
@@ -164,34 +167,53 @@ static uint64_t pack_lanes(const pack_job *job, int64_t panel, int64_t group, in
     return present;
 }
 
-static void pack_panel(void *arg, int64_t panel, int thread)
+static void pack_group(const pack_job *job, int64_t panel, int64_t g, oct_panel_facts *facts)
+{
+    const oct_panels *p = job->panels;
+    const int64_t lanes = p->side == OCT_SIDE_LEFT ? OCT_GEMM_LANES : OCT_GEMM_NR;
+    const int64_t before = facts->remainders;
+    _Alignas(64) uint8_t pairs[OCT_GEMM_GROUP * OCT_GEMM_NR];
+    job->kernels->gather_pairs(&p->source, panel * p->width, p->width, lanes, g * OCT_GEMM_GROUP,
+                               pairs);
+    uint16_t *masks = job->masks + (panel * p->groups + g) * MASKS_PER_GROUP;
+    uint64_t *present = job->present + (panel * p->groups + g) * HALVES;
+    for (int64_t half = 0; half < lanes / OCT_GEMM_LANES; half++)
+        present[half] =
+            pack_lanes(job, panel, g, half * OCT_GEMM_LANES, pairs + half * OCT_GEMM_LANES * 2,
+                       lanes * 2, masks + half, facts);
+    p->first[panel * p->chunks + g / OCT_GROUPS_PER_CHUNK] += facts->remainders - before;
+}
+
+/* How many panels take their groups in turn. Where rows are contiguous a cache line of codes holds
+ * 64 rows of one k, those of some panels: they read it together. */
+static int64_t panels_at_a_time(const oct_panels *p)
+{
+    return p->source.k_contiguous ? 1 : p->side == OCT_SIDE_LEFT ? STRIDED_LEFT : STRIDED_RIGHT;
+}
+
+static void pack_some(void *arg, int64_t item, int thread)
 {
     (void)thread;
     pack_job *job = arg;
     const oct_panels *p = job->panels;
-    oct_panel_facts facts = oct_panel_facts_none();
-    if (atomic_load_explicit(&job->found, memory_order_relaxed) > job->capacity) {
-        job->lines[panel].facts = facts;
-        return;
+    const int64_t begin = item * panels_at_a_time(p);
+    const int64_t count = oct_min_i64(panels_at_a_time(p), p->panels - begin);
+    oct_panel_facts facts[MOST_AT_A_TIME];
+    for (int64_t i = 0; i < count; i++)
+        facts[i] = oct_panel_facts_none();
+    if (atomic_load_explicit(&job->found, memory_order_relaxed) <= job->capacity) {
+        int64_t *counts = p->first + begin * p->chunks; /* made offsets by index_remainders */
+        memset(counts, 0, (size_t)(count * p->chunks) * sizeof *counts);
+        for (int64_t g = 0; g < p->groups; g++)
+            for (int64_t i = 0; i < count; i++)
+                pack_group(job, begin + i, g, &facts[i]);
     }
-    const int64_t lanes = p->side == OCT_SIDE_LEFT ? OCT_GEMM_LANES : OCT_GEMM_NR;
-    int64_t *count = p->first + panel * p->chunks; /* made offsets by index_remainders */
-    memset(count, 0, (size_t)p->chunks * sizeof *count);
-    for (int64_t g = 0; g < p->groups; g++) {
-        const int64_t before = facts.remainders;
-        _Alignas(64) uint8_t pairs[OCT_GEMM_GROUP * OCT_GEMM_NR];
-        job->kernels->gather_pairs(&p->source, panel * p->width, p->width, lanes,
-                                   g * OCT_GEMM_GROUP, pairs);
-        uint16_t *masks = job->masks + (panel * p->groups + g) * MASKS_PER_GROUP;
-        uint64_t *present = job->present + (panel * p->groups + g) * HALVES;
-        for (int64_t half = 0; half < lanes / OCT_GEMM_LANES; half++)
-            present[half] =
-                pack_lanes(job, panel, g, half * OCT_GEMM_LANES, pairs + half * OCT_GEMM_LANES * 2,
-                           lanes * 2, masks + half, &facts);
-        count[g / OCT_GROUPS_PER_CHUNK] += facts.remainders - before;
+    int64_t remainders = 0;
+    for (int64_t i = 0; i < count; i++) {
+        job->lines[begin + i].facts = facts[i];
+        remainders += facts[i].remainders;
     }
-    job->lines[panel].facts = facts;
-    atomic_fetch_add_explicit(&job->found, facts.remainders, memory_order_relaxed);
+    atomic_fetch_add_explicit(&job->found, remainders, memory_order_relaxed);
 }
 
 static float element_value(const oct_panels *p, const oct_code_table *table, int64_t row, int64_t k)
@@ -264,7 +286,7 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, int64_t capacit
     job.present = memory;
     OCT_TRY(oct_arena_array(exec->scratch, p->panels, sizeof *job.lines, &memory, err));
     job.lines = memory;
-    oct_parallel_for(exec->threads, p->panels, pack_panel, &job);
+    oct_parallel_for(exec->threads, oct_ceil_div(p->panels, panels_at_a_time(p)), pack_some, &job);
 
     p->facts = oct_panel_facts_none();
     for (int64_t i = 0; i < p->panels; i++)
