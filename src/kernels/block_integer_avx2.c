@@ -418,6 +418,15 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
     }
 }
 
+INLINE void add_product(float *column, int row, float x, float y)
+{
+    float *half = column + row / WIDE * WIDE;
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i own = _mm256_cmpeq_epi32(lanes, _mm256_set1_epi32(row % WIDE));
+    const __m256 only = _mm256_and_ps(_mm256_castsi256_ps(own), _mm256_set1_ps(x));
+    _mm256_store_ps(half, _mm256_fmadd_ps(only, _mm256_set1_ps(y), _mm256_load_ps(half)));
+}
+
 static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
                              const int16_t *a, const float *a_unit, float *c)
 {
@@ -440,7 +449,7 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
         }
     }
     if (left)
-        oct_cross_remainders(right, left, d);
+        oct_cross_remainders(right, left, d, add_product);
     for (int64_t j = 0; j < NR; j += WIDE)
         for (int64_t half = 0; half < LANES; half += WIDE) {
             __m256i r[WIDE];

@@ -354,9 +354,10 @@ static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, con
 
 /* (1, 0) for the first element of a pair, (0, 1) for the second: what mantissas_of() multiplies
  * pairs with. */
-static inline __m512i pair_element(unsigned k)
+static inline __m512i pair_element(size_t k)
 {
-    return _mm512_set1_epi32((int)(1u << (k % 2 * 16)));
+    static const int32_t elements[2] = {1, 1 << 16};
+    return _mm512_set1_epi32(elements[k % 2]);
 }
 
 static inline __m512 mantissas_of(__m512i pairs, __m512i element)
@@ -369,12 +370,12 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
 {
     const oct_remainder *end = left->entries + left->count;
     for (const oct_remainder *at = left->entries; at < end; at++) {
-        const oct_remainder entry = *at;
-        const int16_t *m = b + entry.k / 2u * 2 * NR;
-        const float *unit = b_unit + entry.k / (unsigned)OCT_GEMM_GROUP * NR;
-        const __m512 value = _mm512_set1_ps(entry.value);
-        const __m512i which = pair_element(entry.k);
-        float *row = c + entry.row * NR;
+        const size_t k = at->k;
+        const int16_t *m = b + k / 2 * 2 * NR;
+        const float *unit = b_unit + k / OCT_GEMM_GROUP * NR;
+        const __m512 value = _mm512_set1_ps(at->value);
+        const __m512i which = pair_element(k);
+        float *row = c + (size_t)at->row * NR;
 #pragma GCC unroll 2
         for (int64_t j = 0; j < NR; j += LANES) {
             const __m512 x = mantissas_of(_mm512_loadu_si512(m + 2 * j), which);
@@ -384,39 +385,45 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
     }
 }
 
-static inline __mmask16 all_if(uint32_t bit)
+/* A column of d, or zeros if it has not begun. */
+static inline const float *column_of(const float *d, uint32_t columns, size_t j)
 {
-    return (__mmask16)(0 - bit);
+    static const _Alignas(64) float zeros[LANES];
+    return columns >> j & 1 ? d + j * LANES : zeros;
+}
+
+static inline void add_product(float *column, int row, float x, float y)
+{
+    const __m512 only = _mm512_maskz_mov_ps((__mmask16)(1u << row), _mm512_set1_ps(x));
+    _mm512_store_ps(column, _mm512_fmadd_ps(only, _mm512_set1_ps(y), _mm512_load_ps(column)));
 }
 
 static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
                              const int16_t *a, const float *a_unit, float *c)
 {
-    _Alignas(64) float d[NR * LANES]; /* [column][row], of columns with remainders */
+    _Alignas(64) float d[NR * LANES]; /* [column][row], of columns that have begun */
     const __mmask16 rows = (1u << MR) - 1;
-    uint32_t columns = 0; /* that have begun */
+    uint32_t columns = 0; /* that have */
     const oct_remainder *end = right->entries + right->count;
     for (const oct_remainder *at = right->entries; at < end; at++) {
-        const oct_remainder entry = *at;
-        const int16_t *m = a + entry.k / 2u * 2 * MR;
-        const __m512 x = mantissas_of(_mm512_maskz_loadu_epi32(rows, m), pair_element(entry.k));
-        const __m512 unit =
-            _mm512_maskz_loadu_ps(rows, a_unit + entry.k / (unsigned)OCT_GEMM_GROUP * MR);
-        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(entry.value), unit);
-        float *column = d + entry.row * LANES;
-        const __m512 sum = _mm512_maskz_load_ps(all_if(columns >> entry.row & 1), column);
-        columns |= UINT32_C(1) << entry.row;
-        _mm512_store_ps(column, _mm512_fmadd_ps(x, y, sum));
+        const size_t k = at->k, row = at->row;
+        const __m512i pairs = _mm512_maskz_loadu_epi32(rows, a + k / 2 * 2 * MR);
+        const __m512 x = mantissas_of(pairs, pair_element(k));
+        const __m512 unit = _mm512_maskz_loadu_ps(rows, a_unit + k / OCT_GEMM_GROUP * MR);
+        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(at->value), unit);
+        const __m512 sum = _mm512_load_ps(column_of(d, columns, row));
+        columns |= UINT32_C(1) << row;
+        _mm512_store_ps(d + row * LANES, _mm512_fmadd_ps(x, y, sum));
     }
     if (left)
-        oct_cross_remainders(right, left, d);
+        oct_cross_remainders(right, left, d, add_product);
     for (int64_t j = 0; j < NR; j += LANES) {
         if (!(columns >> j & 0xffff))
             continue; /* c + 0: no c is -0 */
         __m512i r[LANES];
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            r[i] = _mm512_maskz_load_epi32(all_if(columns >> (j + i) & 1), d + (j + i) * LANES);
+            r[i] = _mm512_load_si512(column_of(d, columns, (size_t)(j + i)));
         oct_transpose_16x16(r);
 #pragma GCC unroll 14
         for (int i = 0; i < MR; i++) {

@@ -244,16 +244,16 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
 static void cross_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
                              float *d)
 {
-    for (int64_t w = 0; w < OCT_GEMM_CHUNK / 64; w++)
-        for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
-            const int64_t k = w * 64 + __builtin_ctzll(both);
-            for (int64_t j = right->start[k]; j < right->count && right->entries[j].k == k; j++)
-                for (int64_t i = left->start[k]; i < left->count && left->entries[i].k == k; i++) {
-                    const oct_remainder *x = left->entries + i, *y = right->entries + j;
-                    float *target = d + x->row * OCT_GEMM_NR + y->row;
-                    *target = fmaf(x->value, y->value, *target);
-                }
+    for (const oct_remainder *y = right->entries; y < right->entries + right->count; y++) {
+        if (!(left->present[y->k / 64] >> y->k % 64 & 1))
+            continue;
+        for (const oct_remainder *x = left->entries; x < left->entries + left->count; x++) {
+            if (x->k != y->k)
+                continue;
+            float *target = d + x->row * OCT_GEMM_NR + y->row;
+            *target = fmaf(x->value, y->value, *target);
         }
+    }
 }
 
 static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,

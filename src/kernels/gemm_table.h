@@ -5,11 +5,12 @@
 #define OCT_KERNELS_GEMM_TABLE_H
 
 enum {
-    OCT_GEMM_MR = 14,     /* rows of a left panel and of a tile */
-    OCT_GEMM_NR = 32,     /* rows of a right panel, columns of a tile */
-    OCT_GEMM_LANES = 16,  /* rows that one packing call handles */
-    OCT_GEMM_GROUP = 64,  /* k per unit of a block-integer operand */
-    OCT_GEMM_CHUNK = 2048 /* k per round of dense part and remainders; part of the definition */
+    OCT_GEMM_MR = 14,      /* rows of a left panel and of a tile */
+    OCT_GEMM_NR = 32,      /* rows of a right panel, columns of a tile */
+    OCT_GEMM_LANES = 16,   /* rows that one packing call handles */
+    OCT_GEMM_GROUP = 64,   /* k per unit of a block-integer operand */
+    OCT_GEMM_CHUNK = 2048, /* k per round of dense part and remainders; part of the definition */
+    OCT_PRESENT_STEP = 4   /* words of 64 k that are looked at together */
 };
 
 /* What the 128 magnitudes of an 8-bit format are. A finite non-zero value is
@@ -56,12 +57,15 @@ typedef struct oct_remainder {
     uint16_t row; /* within the panel */
 } oct_remainder;
 
-/* The remainders of one panel in one chunk, k ascending. */
+/* The remainders of one panel in one chunk, k ascending. Those of element k, if bit k of `present`
+ * is set, begin at entries[begin[n]], n the number of bits set below it. */
 typedef struct oct_remainder_list {
     const oct_remainder *entries;
     int64_t count;
-    const uint64_t *present; /* [OCT_GEMM_CHUNK / 64], bit k: there are entries of this k */
-    const uint16_t *start;   /* [k], the first of them; undefined where there is none */
+    int64_t words;           /* a multiple of OCT_PRESENT_STEP */
+    const uint64_t *present; /* [words] */
+    const uint16_t *before;  /* [words], bits set in the words before; undefined for a word of 0 */
+    const uint16_t *begin;
 } oct_remainder_list;
 
 /* How a finished chain becomes an element of C. */

@@ -55,15 +55,19 @@ int64_t oct_panels_bytes(int64_t rows, int64_t k, oct_side side)
     return aligned_sum(parts, sizeof parts / sizeof parts[0]);
 }
 
+static int64_t present_words(int64_t k)
+{
+    return oct_ceil_div(k, OCT_GEMM_GROUP * OCT_PRESENT_STEP) * OCT_PRESENT_STEP;
+}
+
 int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
 {
     const int64_t panels = oct_ceil_div(rows, side_width(side));
-    const int64_t groups = oct_ceil_div(k, OCT_GEMM_GROUP);
-    const int64_t chunks = oct_ceil_div(k, OCT_GEMM_CHUNK);
     const int64_t lists[] = {
         oct_remainder_capacity(rows, k, side) * (int64_t)sizeof(oct_remainder),
-        panels * chunks * OCT_PRESENT_WORDS * (int64_t)sizeof(uint64_t),
-        panels * groups * OCT_GEMM_GROUP * (int64_t)sizeof(uint16_t),
+        panels * present_words(k) * (int64_t)sizeof(uint64_t),
+        panels * present_words(k) * (int64_t)sizeof(uint16_t),
+        oct_remainder_capacity(rows, k, side) * (int64_t)sizeof(uint16_t),
     };
     return oct_panels_bytes(rows, k, side) + aligned_sum(lists, sizeof lists / sizeof lists[0]);
 }
@@ -225,33 +229,32 @@ static float element_value(const oct_panels *p, const oct_code_table *table, int
     return x * oct_e8m0_decode(oct_scale_pair(q, row, k / OCT_GEMM_GROUP)[k / MX_BLOCK % 2]);
 }
 
-/* Writes the remainders of one panel, k ascending. */
-static void list_panel(void *arg, int64_t panel, int thread)
+/* Writes the remainders of groups g .. end-1 of one panel, a chunk or its beginning, k ascending.
+ */
+static void list_chunk(const pack_job *job, int64_t panel, int64_t g, int64_t end)
 {
-    (void)thread;
-    const pack_job *job = arg;
     oct_panels *p = job->panels;
-    if (job->lines[panel].facts.remainders == 0)
-        return;
     const oct_code_table *table = &job->kernels->tables[p->source.format];
     const int halves = p->side == OCT_SIDE_LEFT ? 1 : 2;
     const uint16_t *masks = job->masks + panel * p->groups * MASKS_PER_GROUP;
-    uint64_t *present = p->present + panel * p->chunks * OCT_PRESENT_WORDS;
-    uint16_t *start = p->start + panel * p->groups * OCT_GEMM_GROUP;
-    const int64_t *first = p->first + panel * p->chunks;
-    int64_t next = first[0];
-    for (int64_t g = 0; g < p->groups; g++) {
+    const int64_t at = panel * p->chunks + g / OCT_GROUPS_PER_CHUNK;
+    uint64_t *present = p->present + panel * p->words + g;
+    uint16_t *before = p->before + panel * p->words + g;
+    uint16_t *begin = p->begin + p->first[at];
+    oct_remainder *list = p->list + p->first[at];
+    uint32_t ks = 0, next = 0;
+    for (; g < end; g++, present++, before++) {
         const uint64_t *in = job->present + (panel * p->groups + g) * HALVES;
-        present[g] = in[0] | (halves > 1 ? in[1] : 0);
-        for (uint64_t left = present[g]; left; left &= left - 1) {
+        *present = in[0] | (halves > 1 ? in[1] : 0);
+        *before = (uint16_t)ks;
+        for (uint64_t left = *present; left; left &= left - 1) {
             const int64_t k = g * OCT_GEMM_GROUP + __builtin_ctzll(left);
-            /* At most 32 * 2047 remainders precede one k of a chunk. */
-            start[k] = (uint16_t)(next - first[k / OCT_GEMM_CHUNK]);
+            begin[ks++] = (uint16_t)next; /* at most 32 * 2047 precede one k of a chunk */
             for (int half = 0; half < halves; half++) {
                 const bool any = in[half] >> (k % OCT_GEMM_GROUP) & 1;
                 for (uint32_t bits = any ? masks[k * 2 + half] : 0; bits; bits &= bits - 1) {
                     const int r = half * OCT_GEMM_LANES + __builtin_ctz(bits);
-                    p->list[next++] =
+                    list[next++] =
                         (oct_remainder){.value = element_value(p, table, panel * p->width + r, k),
                                         .k = (uint16_t)(k % OCT_GEMM_CHUNK),
                                         .row = (uint16_t)r};
@@ -259,6 +262,17 @@ static void list_panel(void *arg, int64_t panel, int thread)
             }
         }
     }
+}
+
+static void list_panel(void *arg, int64_t panel, int thread)
+{
+    (void)thread;
+    const pack_job *job = arg;
+    const int64_t groups = job->panels->groups;
+    if (job->lines[panel].facts.remainders == 0)
+        return;
+    for (int64_t g = 0; g < groups; g += OCT_GROUPS_PER_CHUNK)
+        list_chunk(job, panel, g, oct_min_i64(g + OCT_GROUPS_PER_CHUNK, groups));
 }
 
 /* Turns the counts per panel and chunk into offsets into the list. */
@@ -298,12 +312,13 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, int64_t capacit
     index_remainders(p);
     OCT_TRY(oct_arena_array(arena, remainders, sizeof *p->list, &memory, err));
     p->list = memory;
-    const size_t words = (size_t)(p->panels * p->chunks * OCT_PRESENT_WORDS);
-    OCT_TRY(oct_arena_zalloc(arena, words * sizeof *p->present, &memory, err));
+    const int64_t words = p->panels * p->words;
+    OCT_TRY(oct_arena_zalloc(arena, (size_t)words * sizeof *p->present, &memory, err));
     p->present = memory;
-    OCT_TRY(oct_arena_array(arena, p->panels * p->groups * OCT_GEMM_GROUP, sizeof *p->start,
-                            &memory, err));
-    p->start = memory;
+    OCT_TRY(oct_arena_array(arena, words, sizeof *p->before, &memory, err));
+    p->before = memory;
+    OCT_TRY(oct_arena_array(arena, remainders, sizeof *p->begin, &memory, err));
+    p->begin = memory;
     oct_parallel_for(exec->threads, p->panels, list_panel, &job);
     return OCT_OK;
 }
@@ -329,6 +344,7 @@ oct_status oct_pack_part(const oct_exec *exec, const oct_quantized_matrix *sourc
     p->panels = oct_ceil_div(source->rows, p->width);
     p->groups = oct_ceil_div(source->k, OCT_GEMM_GROUP);
     p->chunks = oct_ceil_div(source->k, OCT_GEMM_CHUNK);
+    p->words = present_words(source->k);
     OCT_TRY(oct_arena_array(arena, p->panels * p->groups * OCT_GEMM_GROUP * p->width,
                             sizeof *p->mantissas, &memory, err));
     p->mantissas = memory;

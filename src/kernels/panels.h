@@ -6,8 +6,7 @@
 #include "kernels/exec.h"
 
 enum {
-    OCT_GROUPS_PER_CHUNK = OCT_GEMM_CHUNK / OCT_GEMM_GROUP,
-    OCT_PRESENT_WORDS = OCT_GEMM_CHUNK / OCT_GEMM_GROUP
+    OCT_GROUPS_PER_CHUNK = OCT_GEMM_CHUNK / OCT_GEMM_GROUP /* a multiple of OCT_PRESENT_STEP */
 };
 
 /* What the choice of the route asks of an operand (section 5). */
@@ -42,8 +41,11 @@ struct oct_panels {
     float *units;        /* [panels][groups][width] */
     int64_t *first;      /* [panels * chunks + 1], into list */
     oct_remainder *list; /* by panel, chunk, k; NULL if there is none or the route is known */
-    uint64_t *present; /* [panels][chunks][OCT_PRESENT_WORDS], which k have remainders; with list */
-    uint16_t *start;   /* [panels][groups * 64], their first within panel and chunk; with list */
+    /* With list; see oct_remainder_list: */
+    int64_t words;         /* of a panel: one for each group, rounded up to OCT_PRESENT_STEP */
+    uint64_t *present;     /* [panels][words] */
+    uint16_t *before;      /* the same */
+    uint16_t *begin;       /* as list */
     oct_panel_facts facts; /* complete unless there are more remainders than the capacity */
 };
 

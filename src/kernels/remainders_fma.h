@@ -33,26 +33,38 @@ static inline uint64_t oct_note_remainders(const uint32_t lost[OCT_GEMM_GROUP / 
     return present;
 }
 
-/* Remainder times remainder, k ascending, into d[column][row] of OCT_GEMM_LANES rows. */
-static inline void oct_cross_remainders(const oct_remainder_list *right,
-                                        const oct_remainder_list *left, float *d)
+/* The first entry of element k of a list, which has some. */
+static inline const oct_remainder *oct_entries_of(const oct_remainder_list *list, int64_t k)
 {
-    if (right->count == 0)
-        return;
-    const int64_t last = right->entries[right->count - 1].k / 64;
-    for (int64_t w = 0; w <= last; w++)
-        for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
-            const int64_t k = w * 64 + __builtin_ctzll(both);
-            for (int64_t j = right->start[k]; j < right->count && right->entries[j].k == k; j++) {
-                const __m128 y = _mm_set_ss(right->entries[j].value);
-                float *column = d + right->entries[j].row * OCT_GEMM_LANES;
-                for (int64_t i = left->start[k]; i < left->count && left->entries[i].k == k; i++) {
-                    float *target = column + left->entries[i].row;
-                    const __m128 x = _mm_set_ss(left->entries[i].value);
-                    _mm_store_ss(target, _mm_fmadd_ss(x, y, _mm_load_ss(target)));
-                }
+    const uint64_t below = list->present[k / 64] & ((UINT64_C(1) << k % 64) - 1);
+    return list->entries + list->begin[list->before[k / 64] + __builtin_popcountll(below)];
+}
+
+/* column[row] += x * y, one rounding. It must store whole vectors: the transposition that reads d
+ * soon after would wait for a smaller store to reach the cache. */
+typedef void oct_add_product(float *column, int row, float x, float y);
+
+/* Remainder times remainder, k ascending, into d[column][row] of OCT_GEMM_LANES rows. Few k have
+ * remainders on both sides: four words are asked at a time. */
+static inline __attribute__((always_inline)) void
+oct_cross_remainders(const oct_remainder_list *right, const oct_remainder_list *left, float *d,
+                     oct_add_product *add)
+{
+    for (int64_t w0 = 0; w0 < right->words; w0 += OCT_PRESENT_STEP) {
+        const __m256i y_present = _mm256_loadu_si256((const void *)(right->present + w0));
+        const __m256i x_present = _mm256_loadu_si256((const void *)(left->present + w0));
+        if (_mm256_testz_si256(y_present, x_present))
+            continue;
+        for (int64_t w = w0; w < w0 + OCT_PRESENT_STEP; w++)
+            for (uint64_t both = right->present[w] & left->present[w]; both; both &= both - 1) {
+                const int64_t k = w * 64 + __builtin_ctzll(both);
+                const oct_remainder *x0 = oct_entries_of(left, k), *y = oct_entries_of(right, k);
+                for (; y < right->entries + right->count && y->k == k; y++)
+                    for (const oct_remainder *x = x0; x < left->entries + left->count && x->k == k;
+                         x++)
+                        add(d + y->row * OCT_GEMM_LANES, x->row, x->value, y->value);
             }
-        }
+    }
 }
 
 #endif
