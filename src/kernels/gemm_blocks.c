@@ -8,13 +8,15 @@
 /* Panels of an item: 8 left panels of one chunk (0.46 MB) and one right panel stay in L2. */
 enum { ITEM_ROW_PANELS = 8, ITEM_COL_PANELS = 8, CACHE_LINE = 64 };
 
-/* Items are numbered along strips of 8 left panels: the strip stays in L2 while right panels pass
- * by, and a thread, whose items follow one another, keeps to rows of C, whose left operand it is
- * likely to have made. */
+/* Items are numbered part by part, a part for each thread: some strips of 8 left panels. So a
+ * thread keeps to rows of C, whose left operand it is likely to have made. Within a part, a strip
+ * of one chunk stays in L2 while right panels pass by; one of more would be read again for each of
+ * them, so there those who share right panels follow one another. */
 typedef struct run {
     const oct_gemm_blocks *blocks;
     const oct_gemm_kernels *kernels;
     int64_t row_items, col_items, col_item_panels;
+    int64_t parts;
     float *tiles; /* [threads][ITEM_ROW_PANELS * ITEM_COL_PANELS][OCT_GEMM_TILE] */
 } run;
 
@@ -42,14 +44,34 @@ static void start_tile(const oct_gemm_out *out, int64_t row, int64_t rows, int64
                (size_t)cols * sizeof *c);
 }
 
+/* Of a part; parts differ by one strip at most. */
+static int64_t first_strip(const run *r, int64_t part)
+{
+    return part * r->row_items / r->parts;
+}
+
+static void place_item(const run *r, int64_t item, int64_t *strip, int64_t *col_item)
+{
+    /* The part whose strips, times col_items, reach over the item. */
+    const int64_t part = ((item / r->col_items + 1) * r->parts - 1) / r->row_items;
+    const int64_t first = first_strip(r, part);
+    const int64_t strips = first_strip(r, part + 1) - first;
+    const int64_t at = item - first * r->col_items;
+    const bool along_strip = r->blocks->chunks <= 1;
+    *strip = first + (along_strip ? at / r->col_items : at % strips);
+    *col_item = along_strip ? at % r->col_items : at / strips;
+}
+
 static void run_item(void *arg, int64_t item, int thread)
 {
     const run *r = arg;
+    int64_t strip, col_item;
+    place_item(r, item, &strip, &col_item);
     const oct_gemm_blocks *b = r->blocks;
     const oct_gemm_out *out = b->finish->out;
-    const int64_t i0 = b->row_panel + item / r->col_items * ITEM_ROW_PANELS;
+    const int64_t i0 = b->row_panel + strip * ITEM_ROW_PANELS;
     const int64_t i1 = oct_min_i64(i0 + ITEM_ROW_PANELS, b->row_panel + b->row_panels);
-    const int64_t j0 = b->col_panel + item % r->col_items * r->col_item_panels;
+    const int64_t j0 = b->col_panel + col_item * r->col_item_panels;
     const int64_t j1 = oct_min_i64(j0 + r->col_item_panels, b->col_panel + b->col_panels);
     float *tiles = r->tiles + (int64_t)thread * ITEM_ROW_PANELS * ITEM_COL_PANELS * OCT_GEMM_TILE;
 
@@ -91,6 +113,7 @@ oct_status oct_gemm_blocks_run(const oct_exec *exec, const oct_gemm_blocks *bloc
         oct_ceil_div(r.row_items * blocks->col_panels, 2 * (int64_t)exec->threads);
     r.col_item_panels = oct_max_i64(1, oct_min_i64(ITEM_COL_PANELS, per_thread));
     r.col_items = oct_ceil_div(blocks->col_panels, r.col_item_panels);
+    r.parts = oct_min_i64(r.row_items, exec->threads);
 
     const oct_arena_mark mark = oct_arena_save(exec->scratch);
     void *tiles = NULL;
