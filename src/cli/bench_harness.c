@@ -41,19 +41,26 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median_of(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare_doubles);
+    return values[count / 2];
+}
+
 /* Rates of one variant over all turns. */
 typedef struct measurement {
+    double rates[OCT_BENCH_MAX_TURNS]; /* by turn */
     double median, best;
     double spread; /* (best - slowest) / median */
 } measurement;
 
-static measurement summarise(double *rates, int turns)
+static void summarise(measurement *m, int turns)
 {
-    qsort(rates, (size_t)turns, sizeof *rates, compare_doubles);
-    const double median = rates[turns / 2];
-    return (measurement){.median = median,
-                         .best = rates[turns - 1],
-                         .spread = (rates[turns - 1] - rates[0]) / median};
+    double sorted[OCT_BENCH_MAX_TURNS];
+    memcpy(sorted, m->rates, (size_t)turns * sizeof *sorted);
+    m->median = median_of(sorted, turns);
+    m->best = sorted[turns - 1];
+    m->spread = (sorted[turns - 1] - sorted[0]) / m->median;
 }
 
 /* One finished case. */
@@ -62,7 +69,7 @@ typedef struct case_result {
     const oct_bench_variant *variants;
     const measurement *measurements;
     const int64_t *checked;
-    int count;
+    int count, turns;
     double scale;
 } case_result;
 
@@ -72,7 +79,17 @@ static int short_length(const char *format)
     return (int)strcspn(format, "_");
 }
 
-/* Rate over that of the first variant for which `is_base` holds; 0 if there is none. */
+/* Median over the turns of the ratio of two variants, which ran in each turn one soon after the
+ * other: what slows a machine down for a while slows both. */
+static double median_ratio(const case_result *result, int v, int base)
+{
+    double ratios[OCT_BENCH_MAX_TURNS];
+    for (int turn = 0; turn < result->turns; turn++)
+        ratios[turn] = result->measurements[v].rates[turn] / result->measurements[base].rates[turn];
+    return median_of(ratios, result->turns);
+}
+
+/* Rate over that of our own variant of `format`, or of `peer` unless NULL; 0 if there is none. */
 static double ratio_to(const case_result *result, int v, const char *format, const char *peer)
 {
     for (int b = 0; b < result->count; b++) {
@@ -82,7 +99,7 @@ static double ratio_to(const case_result *result, int v, const char *format, con
         const bool wanted = peer ? base->peer && strcmp(base->peer, peer) == 0
                                  : !base->peer && strcmp(base->format, format) == 0;
         if (wanted)
-            return result->measurements[v].median / result->measurements[b].median;
+            return median_ratio(result, v, b);
     }
     return 0.0;
 }
@@ -211,7 +228,6 @@ static oct_status calibrate(const oct_bench_variant *variant, int threads, int *
 static oct_status measure(oct_bench *bench, const oct_bench_variant *variants, int count,
                           measurement *measurements, oct_err *err)
 {
-    static double rates[OCT_BENCH_MAX_VARIANTS][OCT_BENCH_MAX_TURNS];
     const int turns = bench->options->turns, threads = bench->options->threads;
     int calls[OCT_BENCH_MAX_VARIANTS];
     for (int v = 0; v < count; v++)
@@ -221,11 +237,11 @@ static oct_status measure(oct_bench *bench, const oct_bench_variant *variants, i
             const double started = seconds_now(threads);
             OCT_TRY(run_often(&variants[v], calls[v], err));
             const double seconds = seconds_now(threads) - started;
-            rates[v][turn] = variants[v].work * calls[v] / seconds;
+            measurements[v].rates[turn] = variants[v].work * calls[v] / seconds;
         }
     }
     for (int v = 0; v < count; v++)
-        measurements[v] = summarise(rates[v], turns);
+        summarise(&measurements[v], turns);
     return OCT_OK;
 }
 
@@ -281,6 +297,7 @@ oct_status oct_bench_case(oct_bench *bench, const char *name, const char *case_n
                                 .measurements = measurements,
                                 .checked = checked,
                                 .count = count,
+                                .turns = bench->options->turns,
                                 .scale = scale};
     if (bench->options->json)
         OCT_TRY(print_json(bench, &result, err));

@@ -211,6 +211,15 @@ static double share_of_limit(const plan *p, const row *r)
     return floor * rate_of(r) / (double)p->tokens;
 }
 
+/* Median over the turns of the ratio of two rows, which ran in each turn one after the other. */
+static double median_ratio(const row *r, const row *base)
+{
+    double ratios[OCT_BENCH_MAX_TURNS];
+    for (int t = 0; t < r->turns; t++)
+        ratios[t] = r->rates[t] / base->rates[t];
+    return median(ratios, r->turns);
+}
+
 /* The rate over that of another row: the same layout in BF16, or the first layout in this format.
  */
 static double ratio(const plan *p, const row *r, bool to_bf16)
@@ -221,7 +230,7 @@ static double ratio(const plan *p, const row *r, bool to_bf16)
             base->layout.ranks == r->layout.ranks && base->layout.threads == r->layout.threads;
         if (to_bf16 ? same_layout && strcmp(base->format, "bf16") == 0
                     : strcmp(base->format, r->format) == 0)
-            return rate_of(r) / rate_of(base);
+            return median_ratio(r, base);
     }
     return 0.0;
 }
