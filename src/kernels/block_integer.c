@@ -41,8 +41,7 @@ static bool remainders_of(const oct_panels *p, int64_t panel, int64_t chunk,
                                  .count = p->first[at + 1] - p->first[at],
                                  .words = oct_min_i64(p->words - g, OCT_GROUPS_PER_CHUNK),
                                  .present = p->present + panel * p->words + g,
-                                 .before = p->before + panel * p->words + g,
-                                 .begin = p->begin + p->first[at]};
+                                 .before = p->before + panel * p->words + g};
     return list->count > 0;
 }
 

@@ -57,15 +57,13 @@ typedef struct oct_remainder {
     uint16_t row; /* within the panel */
 } oct_remainder;
 
-/* The remainders of one panel in one chunk, k ascending. Those of element k, if bit k of `present`
- * is set, begin at entries[begin[n]], n the number of bits set below it. */
+/* The remainders of one panel in one chunk, k ascending. Bit k of `present`: element k has some. */
 typedef struct oct_remainder_list {
     const oct_remainder *entries;
     int64_t count;
     int64_t words;           /* a multiple of OCT_PRESENT_STEP */
     const uint64_t *present; /* [words] */
-    const uint16_t *before;  /* [words], bits set in the words before; undefined for a word of 0 */
-    const uint16_t *begin;
+    const uint16_t *before;  /* [words], entries of the words before; undefined for a word of 0 */
 } oct_remainder_list;
 
 /* How a finished chain becomes an element of C. */

@@ -13,9 +13,8 @@ enum {
     HALVES = OCT_GEMM_NR / OCT_GEMM_LANES, /* a left panel has only the first */
     MASKS_PER_GROUP = HALVES * OCT_GEMM_GROUP,
     MX_BLOCK = 32,
-    STRIDED_LEFT = 8,  /* panels: 112 rows */
-    STRIDED_RIGHT = 4, /* 128 rows */
-    MOST_AT_A_TIME = 8
+    STRIDED_LEFT = 8, /* panels: 112 rows */
+    STRIDED_RIGHT = 4 /* 128 rows */
 };
 
 static int64_t side_width(oct_side side)
@@ -67,7 +66,6 @@ int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side)
         oct_remainder_capacity(rows, k, side) * (int64_t)sizeof(oct_remainder),
         panels * present_words(k) * (int64_t)sizeof(uint64_t),
         panels * present_words(k) * (int64_t)sizeof(uint16_t),
-        oct_remainder_capacity(rows, k, side) * (int64_t)sizeof(uint16_t),
     };
     return oct_panels_bytes(rows, k, side) + aligned_sum(lists, sizeof lists / sizeof lists[0]);
 }
@@ -202,7 +200,7 @@ static void pack_some(void *arg, int64_t item, int thread)
     const oct_panels *p = job->panels;
     const int64_t begin = item * panels_at_a_time(p);
     const int64_t count = oct_min_i64(panels_at_a_time(p), p->panels - begin);
-    oct_panel_facts facts[MOST_AT_A_TIME];
+    oct_panel_facts facts[STRIDED_LEFT]; /* the most */
     for (int64_t i = 0; i < count; i++)
         facts[i] = oct_panel_facts_none();
     if (atomic_load_explicit(&job->found, memory_order_relaxed) <= job->capacity) {
@@ -240,16 +238,14 @@ static void list_chunk(const pack_job *job, int64_t panel, int64_t g, int64_t en
     const int64_t at = panel * p->chunks + g / OCT_GROUPS_PER_CHUNK;
     uint64_t *present = p->present + panel * p->words + g;
     uint16_t *before = p->before + panel * p->words + g;
-    uint16_t *begin = p->begin + p->first[at];
     oct_remainder *list = p->list + p->first[at];
-    uint32_t ks = 0, next = 0;
+    uint32_t next = 0;
     for (; g < end; g++, present++, before++) {
         const uint64_t *in = job->present + (panel * p->groups + g) * HALVES;
         *present = in[0] | (halves > 1 ? in[1] : 0);
-        *before = (uint16_t)ks;
+        *before = (uint16_t)next; /* at most 32 * 1984 precede the last group of a chunk */
         for (uint64_t left = *present; left; left &= left - 1) {
             const int64_t k = g * OCT_GEMM_GROUP + __builtin_ctzll(left);
-            begin[ks++] = (uint16_t)next; /* at most 32 * 2047 precede one k of a chunk */
             for (int half = 0; half < halves; half++) {
                 const bool any = in[half] >> (k % OCT_GEMM_GROUP) & 1;
                 for (uint32_t bits = any ? masks[k * 2 + half] : 0; bits; bits &= bits - 1) {
@@ -317,8 +313,6 @@ static oct_status pack_into(const oct_exec *exec, oct_panels *p, int64_t capacit
     p->present = memory;
     OCT_TRY(oct_arena_array(arena, words, sizeof *p->before, &memory, err));
     p->before = memory;
-    OCT_TRY(oct_arena_array(arena, remainders, sizeof *p->begin, &memory, err));
-    p->begin = memory;
     oct_parallel_for(exec->threads, p->panels, list_panel, &job);
     return OCT_OK;
 }

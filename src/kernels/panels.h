@@ -5,9 +5,9 @@
 
 #include "kernels/exec.h"
 
-enum {
-    OCT_GROUPS_PER_CHUNK = OCT_GEMM_CHUNK / OCT_GEMM_GROUP /* a multiple of OCT_PRESENT_STEP */
-};
+enum { OCT_GROUPS_PER_CHUNK = OCT_GEMM_CHUNK / OCT_GEMM_GROUP };
+
+_Static_assert(OCT_GROUPS_PER_CHUNK % OCT_PRESENT_STEP == 0, "words of a chunk");
 
 /* What the choice of the route asks of an operand (section 5). */
 typedef struct oct_panel_facts {
@@ -45,7 +45,6 @@ struct oct_panels {
     int64_t words;         /* of a panel: one for each group, rounded up to OCT_PRESENT_STEP */
     uint64_t *present;     /* [panels][words] */
     uint16_t *before;      /* the same */
-    uint16_t *begin;       /* as list */
     oct_panel_facts facts; /* complete unless there are more remainders than the capacity */
 };
 

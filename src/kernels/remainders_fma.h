@@ -33,11 +33,15 @@ static inline uint64_t oct_note_remainders(const uint32_t lost[OCT_GEMM_GROUP / 
     return present;
 }
 
-/* The first entry of element k of a list, which has some. */
+/* The first entry of element k of a list, which has some. Each present k below it has one entry at
+ * least, and few have more. */
 static inline const oct_remainder *oct_entries_of(const oct_remainder_list *list, int64_t k)
 {
     const uint64_t below = list->present[k / 64] & ((UINT64_C(1) << k % 64) - 1);
-    return list->entries + list->begin[list->before[k / 64] + __builtin_popcountll(below)];
+    const oct_remainder *at = list->entries + list->before[k / 64] + __builtin_popcountll(below);
+    while (at->k < k)
+        at++;
+    return at;
 }
 
 /* column[row] += x * y, one rounding. It must store whole vectors: the transposition that reads d

@@ -552,7 +552,6 @@ typedef struct list {
     oct_remainder entries[OCT_GEMM_CHUNK * 4];
     uint64_t present[OCT_GEMM_CHUNK / 64];
     uint16_t before[OCT_GEMM_CHUNK / 64];
-    uint16_t begin[OCT_GEMM_CHUNK];
     oct_remainder_list list;
 } list;
 
@@ -560,11 +559,10 @@ static list *list_new(int64_t groups, int64_t width, int64_t per_mille)
 {
     list *l = calloc(1, sizeof *l);
     assert_non_null(l);
-    int64_t count = 0, ks = 0;
+    int64_t count = 0;
     for (int64_t k = 0; k < groups * GROUP; k++) {
-        const int64_t begin = count;
         if (k % 64 == 0)
-            l->before[k / 64] = (uint16_t)ks;
+            l->before[k / 64] = (uint16_t)count;
         for (int64_t row = 0; row < width && count < (int64_t)(OCT_GEMM_CHUNK * 4); row++)
             if (random_below(1000) < per_mille || (k % 50 == 7 && row == width - 1)) {
                 const float value =
@@ -572,14 +570,11 @@ static list *list_new(int64_t groups, int64_t width, int64_t per_mille)
                 l->entries[count++] = (oct_remainder){.value = random_below(2) ? value : -value,
                                                       .k = (uint16_t)k,
                                                       .row = (uint16_t)row};
+                l->present[k / 64] |= UINT64_C(1) << k % 64;
             }
-        if (count == begin)
-            continue;
-        l->present[k / 64] |= UINT64_C(1) << k % 64;
-        l->begin[ks++] = (uint16_t)begin;
     }
     const int64_t words = (groups + OCT_PRESENT_STEP - 1) / OCT_PRESENT_STEP * OCT_PRESENT_STEP;
-    l->list = (oct_remainder_list){l->entries, count, words, l->present, l->before, l->begin};
+    l->list = (oct_remainder_list){l->entries, count, words, l->present, l->before};
     return l;
 }
 
@@ -703,14 +698,12 @@ static void timed_fill(void)
         one->entries[k] = (oct_remainder){.value = 0x1p-20f, .k = k, .row = k % MR};
         one->present[k / 64] |= UINT64_C(1) << k % 64;
         one->before[k / 64] = (uint16_t)(k / 64 * 64);
-        one->begin[k] = k;
     }
     one->list = (oct_remainder_list){.entries = one->entries,
                                      .count = TIMED_K,
                                      .words = OCT_GEMM_CHUNK / 64,
                                      .present = one->present,
-                                     .before = one->before,
-                                     .begin = one->begin};
+                                     .before = one->before};
 }
 
 static void timed_call(const timed_loop *loop, const oct_kernels *at)

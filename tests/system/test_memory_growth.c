@@ -11,8 +11,9 @@
 #include "trainer/build.h"
 #include "trainer/plan_report.h"
 
-/* From what the head takes at once on. */
-enum { FIRST = OCT_DSV3_HEAD_CHUNK, LENGTHS = 3, LARGE = 16000, SMALL = 257 };
+/* From twice what the head takes at once on: up to there it may be the head that needs most
+ * scratch, and the most of several straight lines is none. */
+enum { FIRST = 2 * OCT_DSV3_HEAD_CHUNK, LENGTHS = 3, LARGE = 16000, SMALL = 257 };
 
 typedef struct memory {
     double planned, held, kept, scratch;
@@ -28,12 +29,13 @@ static memory measure(int format, const char *dtype, const char *recompute, int 
     oct_plan_report report;
     oct_err err = {0};
     oct_arena_init(&arena, "test configuration");
-    load_config(&files, format,
-                WORDS(dtype, recompute, word("training.seq_length=%lld", (long long)tokens),
-                      "training.micro_batch_size=1", "training.global_batch_size=1",
-                      "model.config_overrides.max_position_embeddings=4096",
-                      word("model.config_overrides.vocab_size=%d", vocab)),
-                &arena, &config);
+    load_config(
+        &files, format,
+        WORDS(dtype, recompute, word("training.seq_length=%lld", (long long)tokens),
+              "training.micro_batch_size=1", "training.global_batch_size=1",
+              word("model.config_overrides.max_position_embeddings=%d", FIRST << (LENGTHS - 1)),
+              word("model.config_overrides.vocab_size=%d", vocab)),
+        &arena, &config);
     oct_build_init(&build, &config, NULL);
     if (oct_build_through(&build, OCT_STAGE_PLAN, &err) != OCT_OK ||
         oct_plan_report_make(&build, 1, &report, &err) != OCT_OK ||
@@ -61,11 +63,11 @@ static memory measure(int format, const char *dtype, const char *recompute, int 
 }
 
 /* a + b*T: from 2T to 4T it grows twice as much as from T to 2T. A square part would make that
- * more; so does, by a little, the share of remainders in the operands, which is up to the data. */
+ * more. */
 static void assert_linear(const char *what, double first, double second, double third)
 {
     assert_true(second >= first);
-    if (third - second > 2.1 * (second - first) + 4096.0)
+    if (third - second > 2.02 * (second - first) + 4096.0)
         fail_msg("%s: %.0f, %.0f, %.0f bytes for T, 2T, 4T", what, first, second, third);
 }
 
