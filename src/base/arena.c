@@ -154,6 +154,16 @@ oct_status oct_arena_array(oct_arena *arena, int64_t count, size_t size, void **
     return oct_arena_alloc(arena, bytes, out, err);
 }
 
+void oct_arena_trim(oct_arena *arena, const void *last, size_t bytes)
+{
+    oct_arena_block *block = arena->current;
+    const size_t begin = (size_t)((const unsigned char *)last - block->data);
+    const size_t end = begin + ((bytes + OCT_ARENA_ALIGN - 1) & ~(size_t)(OCT_ARENA_ALIGN - 1));
+    poison(block->data + end, block->offset - end);
+    arena->used_bytes -= block->offset - end;
+    block->offset = end;
+}
+
 oct_arena_mark oct_arena_save(const oct_arena *arena)
 {
     return (oct_arena_mark){.block = arena->current,

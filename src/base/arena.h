@@ -67,6 +67,9 @@ oct_status oct_arena_zalloc(oct_arena *arena, size_t bytes, void **out,
 oct_status oct_arena_array(oct_arena *arena, int64_t count, size_t size, void **out,
                            oct_err *err) OCT_MUST_CHECK;
 
+/* Gives back all of the last allocation but its first `bytes`. */
+void oct_arena_trim(oct_arena *arena, const void *last, size_t bytes);
+
 oct_arena_mark oct_arena_save(const oct_arena *arena);
 void oct_arena_rewind(oct_arena *arena, oct_arena_mark mark);
 

@@ -37,8 +37,8 @@ static bool remainders_of(const oct_panels *p, int64_t panel, int64_t chunk,
     if (!p->list)
         return false;
     const int64_t at = panel * p->chunks + chunk, g = chunk * OCT_GROUPS_PER_CHUNK;
-    *list = (oct_remainder_list){.entries = p->list + p->first[at],
-                                 .count = p->first[at + 1] - p->first[at],
+    *list = (oct_remainder_list){.entries = p->list + p->ranges[at].first,
+                                 .count = p->ranges[at].count,
                                  .words = oct_min_i64(p->words - g, OCT_GROUPS_PER_CHUNK),
                                  .present = p->present + panel * p->words + g,
                                  .before = p->before + panel * p->words + g};

@@ -87,8 +87,10 @@ INLINE void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t r
             if (at + OCT_GEMM_GROUP < q->k)
                 oct_prefetch(q->codes + (at + OCT_GEMM_GROUP) * q->ld + row);
         }
-        _mm_storeu_si128((void *)(pairs + p * stride), _mm_unpacklo_epi8(two[0], two[1]));
-        _mm_storeu_si128((void *)(pairs + p * stride + 16), _mm_unpackhi_epi8(two[0], two[1]));
+        /* One store: a load of the line would wait for two to reach the cache. */
+        _mm256_storeu_si256(
+            (void *)(pairs + p * stride),
+            _mm256_set_m128i(_mm_unpackhi_epi8(two[0], two[1]), _mm_unpacklo_epi8(two[0], two[1])));
     }
 }
 
@@ -274,9 +276,9 @@ INLINE __m256i mantissa_words(__m256i x, __m256i power, __m256i codes, __m256i *
     return _mm256_sign_epi16(m, _mm256_or_si256(codes, _mm256_set1_epi16(1)));
 }
 
-static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                          int64_t out_stride, uint16_t *remainders)
+static void mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2])
 {
     /* Powers 0..15 of two, low and high bytes; an index below 0 becomes 0, where nothing is left
      * of q and all of it is lost. */
@@ -286,7 +288,6 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
         _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, (char)128));
     const __m256i zero = _mm256_setzero_si256();
     const __m256i shifts[2] = {pair_shifts(shift[0]), pair_shifts(shift[1])};
-    uint32_t lost[PAIRS];
     for (int p = 0; p < PAIRS; p++) {
         oct_prefetch(out + (PAIRS + p) * out_stride);
         const __m256i codes = swap_middle(load_line(pairs + p * stride));
@@ -310,7 +311,6 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
         const __m256i bytes = swap_middle(_mm256_packs_epi16(kept[0], kept[1]));
         lost[p] = ~(uint32_t)_mm256_movemask_epi8(bytes);
     }
-    return oct_note_remainders(lost, remainders);
 }
 
 INLINE __m256i broadcast_pair(const int16_t *pair)
@@ -474,6 +474,7 @@ void oct_block_integer_kernels_avx2(oct_gemm_kernels *kernels)
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
     kernels->mantissas = mantissas;
+    kernels->lost_elements = oct_lost_elements;
     kernels->integer_tile = integer_tile;
     kernels->left_remainders = left_remainders;
     kernels->right_remainders = right_remainders;

@@ -50,8 +50,10 @@ static void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t r
             if (at + OCT_GEMM_GROUP < q->k)
                 oct_prefetch(q->codes + (at + OCT_GEMM_GROUP) * q->ld + row);
         }
-        _mm_storeu_si128((void *)(pairs + p * stride), _mm_unpacklo_epi8(two[0], two[1]));
-        _mm_storeu_si128((void *)(pairs + p * stride + 16), _mm_unpackhi_epi8(two[0], two[1]));
+        /* One store: a load of the line would wait for two to reach the cache. */
+        _mm256_storeu_si256(
+            (void *)(pairs + p * stride),
+            _mm256_set_m128i(_mm_unpackhi_epi8(two[0], two[1]), _mm_unpacklo_epi8(two[0], two[1])));
     }
 }
 
@@ -204,16 +206,20 @@ static __m512i room_above(__m512i x, int most)
     return _mm512_min_epi32(room, _mm512_set1_epi32(most));
 }
 
-static void units_mxfp8(const oct_group_bounds *bounds, const int32_t exponents[2][OCT_GEMM_LANES],
+static void units_mxfp8(const oct_group_bounds *bounds, const uint8_t scales[OCT_GEMM_LANES][2],
                         oct_group_units *units)
 {
+    const __m512i both = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)scales));
+    const __m512i bias = _mm512_set1_epi32(127);
     __m512i norm[2], exponent[2], below[2];
     __mmask16 filled[2];
     __m512i top = _mm512_set1_epi32(-128), sum = _mm512_setzero_si512();
 #pragma GCC unroll 2
     for (int j = 0; j < 2; j++) {
         norm[j] = _mm512_loadu_si512(bounds->norm[j]);
-        exponent[j] = _mm512_loadu_si512(exponents[j]);
+        const __m512i scale =
+            j ? _mm512_srli_epi32(both, 8) : _mm512_and_si512(both, _mm512_set1_epi32(0xff));
+        exponent[j] = _mm512_sub_epi32(scale, bias);
         filled[j] = _mm512_test_epi32_mask(norm[j], norm[j]);
         top = _mm512_mask_max_epi32(top, filled[j], top, exponent[j]);
     }
@@ -249,9 +255,9 @@ static void units_hif8(const oct_group_bounds *bounds, oct_group_units *units)
     store_units(exponent, used, units);
 }
 
-static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                          int64_t out_stride, uint16_t *remainders)
+static void mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2])
 {
     const magnitude_table mantissa = load_table(table->mantissa);
     const magnitude_table exponent = load_table(table->exponent);
@@ -262,7 +268,6 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
         eleven_less_shift[block] =
             _mm512_sub_epi16(_mm512_set1_epi16(11), _mm512_or_si512(s, _mm512_slli_epi32(s, 16)));
     }
-    uint32_t lost[PAIRS];
     for (int p = 0; p < PAIRS; p += 2) {
         for (int line = 0; line < 2; line++)
             oct_prefetch(out + (PAIRS + p + line) * out_stride);
@@ -276,15 +281,14 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
             const __m512i right = _mm512_sub_epi16(eleven_less_shift[p / (PAIRS / 2)],
                                                    _mm512_cvtepi8_epi16(half(e, line)));
             const __m512i m = _mm512_srlv_epi16(x, right);
-            const __mmask32 kept = _mm512_cmpeq_epi16_mask(_mm512_sllv_epi16(m, right), x);
+            const __mmask32 gone = _mm512_cmpneq_epi16_mask(_mm512_sllv_epi16(m, right), x);
             const __mmask32 minus = (__mmask32)(negative >> (32 * line));
-            __m512i y = _mm512_maskz_mov_epi16(kept, m);
+            __m512i y = _mm512_mask_mov_epi16(m, gone, _mm512_setzero_si512());
             y = _mm512_mask_sub_epi16(y, minus, _mm512_setzero_si512(), y);
             _mm512_mask_storeu_epi32(out + (p + line) * out_stride, rows, y);
-            lost[p + line] = ~(uint32_t)kept;
+            lost[p + line] = gone;
         }
     }
-    return oct_note_remainders(lost, remainders);
 }
 
 /* One instruction: from the intrinsic GCC 12 makes a register copy and a spill each time. */
@@ -441,6 +445,7 @@ void oct_block_integer_kernels_avx512(oct_gemm_kernels *kernels)
     kernels->units_mxfp8 = units_mxfp8;
     kernels->units_hif8 = units_hif8;
     kernels->mantissas = mantissas;
+    kernels->lost_elements = oct_lost_elements;
     kernels->integer_tile = integer_tile;
     kernels->left_remainders = left_remainders;
     kernels->right_remainders = right_remainders;

@@ -97,7 +97,7 @@ typedef enum oct_side { OCT_SIDE_LEFT, OCT_SIDE_RIGHT } oct_side;
 typedef struct oct_panels oct_panels;
 
 /* Packs one operand. Deterministic for any thread count. `arena` may be exec->scratch; the work
- * memory of the packing then stays behind the panels until the caller rewinds.
+ * memory of the packing then stays among the panels until the caller rewinds.
  * Errors: OCT_E_SHAPE for negative sizes, OCT_E_NOMEM. */
 oct_status oct_pack(const oct_exec *exec, const oct_quantized_matrix *source, oct_side side,
                     oct_arena *arena, oct_panels **out, oct_err *err) OCT_MUST_CHECK;
@@ -107,10 +107,11 @@ oct_status oct_pack(const oct_exec *exec, const oct_quantized_matrix *source, oc
 int64_t oct_gemm_packed_bytes(int64_t rows, int64_t k, oct_side side);
 int64_t oct_gemm_work_bytes(int threads);
 
-/* Bytes that oct_pack takes from its arena for a [rows, k] operand without remainders. */
+/* Bytes that oct_pack leaves taken from its arena for a [rows, k] operand without remainders. */
 int64_t oct_panels_bytes(int64_t rows, int64_t k, oct_side side);
 
-/* Upper bound of the bytes that oct_pack takes from its arena for a [rows, k] operand. */
+/* Bytes that oct_pack takes from its arena for a [rows, k] operand while it packs: there is room
+ * for the longest list of remainders. What it leaves taken is less. */
 int64_t oct_panels_bytes_bound(int64_t rows, int64_t k, oct_side side);
 
 /* C[left rows, right rows] = sum over k. Left is the activation (fprop) or the output gradient

@@ -138,23 +138,24 @@ static void clear_units(oct_group_units *units)
         units->unit[r] = 1.0f;
 }
 
-static void units_mxfp8(const oct_group_bounds *bounds, const int32_t exponents[2][OCT_GEMM_LANES],
+static void units_mxfp8(const oct_group_bounds *bounds, const uint8_t scales[OCT_GEMM_LANES][2],
                         oct_group_units *units)
 {
     clear_units(units);
     for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
         const uint32_t norm[2] = {bounds->norm[0][r], bounds->norm[1][r]};
+        const int exponents[2] = {scales[r][0] - 127, scales[r][1] - 127};
         if ((norm[0] | norm[1]) == 0)
             continue;
         int top = -128;
         for (int j = 0; j < 2; j++)
-            if (norm[j] && exponents[j][r] > top)
-                top = exponents[j][r];
+            if (norm[j] && exponents[j] > top)
+                top = exponents[j];
         uint32_t sum = 0;
         for (int j = 0; j < 2; j++) {
             if (norm[j] == 0)
                 continue;
-            const int below = top - exponents[j][r];
+            const int below = top - exponents[j];
             const int right = 2 * below < 30 ? 2 * below : 30;
             sum += (norm[j] + (1u << right) - 1) >> right;
         }
@@ -162,7 +163,7 @@ static void units_mxfp8(const oct_group_bounds *bounds, const int32_t exponents[
         const int up = room < 6 ? room : 6;
         set_unit(units, r, top - up);
         for (int j = 0; j < 2; j++)
-            units->shift[j][r] = (int16_t)(norm[j] ? up - (top - exponents[j][r]) : 0);
+            units->shift[j][r] = (int16_t)(norm[j] ? up - (top - exponents[j]) : 0);
     }
 }
 
@@ -178,13 +179,12 @@ static void units_hif8(const oct_group_bounds *bounds, oct_group_units *units)
     }
 }
 
-static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                          int64_t out_stride, uint16_t *remainders)
+static void mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2])
 {
-    uint64_t present = 0;
-    for (int64_t k = 0; k < OCT_GEMM_GROUP; k++) {
-        uint16_t bits = 0;
+    memset(lost, 0, OCT_GEMM_GROUP / 2 * sizeof *lost);
+    for (int64_t k = 0; k < OCT_GEMM_GROUP; k++)
         for (int64_t r = 0; r < lanes; r++) {
             const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
             const int32_t q = table->mantissa[code & 0x7f];
@@ -196,16 +196,22 @@ static uint64_t mantissas(const oct_code_table *table, const uint8_t *pairs, int
                 else if (left > -4 && (q & ((1 << -left) - 1)) == 0)
                     m = q >> -left;
                 else
-                    bits = (uint16_t)(bits | 1u << r);
+                    lost[k / 2] |= 1u << (2 * r + k % 2);
             }
             out[k / 2 * out_stride + 2 * r + k % 2] = (int16_t)(code & 0x80 ? -m : m);
         }
-        if (bits == 0)
-            continue;
-        remainders[k * 2] = bits;
-        present |= UINT64_C(1) << k;
-    }
-    return present;
+}
+
+static uint64_t lost_elements(const uint32_t lost[OCT_GEMM_GROUP / 2], int64_t *count)
+{
+    uint64_t elements = 0;
+    for (int64_t p = 0; p < OCT_GEMM_GROUP / 2; p++)
+        for (int64_t bit = 0; bit < 32; bit++) {
+            const uint64_t one = lost[p] >> bit & 1;
+            elements |= one << (2 * p + bit % 2);
+            *count += (int64_t)one;
+        }
+    return elements;
 }
 
 static void integer_tile(int64_t groups, const int16_t *a, const int16_t *b, const float *a_unit,
@@ -314,6 +320,7 @@ void oct_gemm_kernels_ref(oct_gemm_kernels *kernels)
     kernels->units_mxfp8 = units_mxfp8;
     kernels->units_hif8 = units_hif8;
     kernels->mantissas = mantissas;
+    kernels->lost_elements = lost_elements;
     kernels->integer_tile = integer_tile;
     kernels->left_remainders = left_remainders;
     kernels->right_remainders = right_remainders;

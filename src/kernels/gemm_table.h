@@ -91,16 +91,18 @@ struct oct_gemm_kernels {
                          oct_group_bounds *bounds);
     void (*bounds_hif8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
                         oct_group_bounds *bounds);
-    /* Units from bounds, block-integer.md 3.1 and 3.2. exponents: of the scales of both blocks. */
-    void (*units_mxfp8)(const oct_group_bounds *bounds, const int32_t exponents[2][OCT_GEMM_LANES],
+    /* Units from bounds, block-integer.md 3.1 and 3.2. scales: E8M0 of both blocks of each row. */
+    void (*units_mxfp8)(const oct_group_bounds *bounds, const uint8_t scales[OCT_GEMM_LANES][2],
                         oct_group_units *units);
     void (*units_hif8)(const oct_group_bounds *bounds, oct_group_units *units);
     /* m = x * 2^shift[block][row] where integral, else 0 and a remainder. out: pair lines
-     * `out_stride` int16 apart, only the first `lanes` rows are written. Returns the k that have
-     * remainders, bit k; remainders[k*2] is written for them alone: bit `row` is such a row. */
-    uint64_t (*mantissas)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                          const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
-                          int64_t out_stride, uint16_t *remainders);
+     * `out_stride` int16 apart, only the first `lanes` rows are written. Bit 2r + j of lost[p]
+     * tells that element 2p + j of row r is a remainder. */
+    void (*mantissas)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+                      const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
+                      int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2]);
+    /* The elements k that are lost in any row, bit k; *count grows by the number of remainders. */
+    uint64_t (*lost_elements)(const uint32_t lost[OCT_GEMM_GROUP / 2], int64_t *count);
 
     /* For every group g: c = fma(float(dot of a and b), a_unit * b_unit, c), dots in int32.
      * a [groups*32][MR][2], b [groups*32][NR][2], units [groups][MR] and [groups][NR]. */

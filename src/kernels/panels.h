@@ -32,16 +32,21 @@ static inline void oct_panel_facts_add(oct_panel_facts *all, const oct_panel_fac
         all->max_exponent = part->max_exponent;
 }
 
+/* The remainders of one panel in one chunk. */
+typedef struct oct_remainder_range {
+    int64_t first, count;
+} oct_remainder_range;
+
 struct oct_panels {
     oct_quantized_matrix source;
     oct_side side;
     int64_t width; /* rows of a panel */
     int64_t panels, groups, chunks;
-    int16_t *mantissas;  /* [panels][groups * 32][width][2] */
-    float *units;        /* [panels][groups][width] */
-    int64_t *first;      /* [panels * chunks + 1], into list */
-    oct_remainder *list; /* by panel, chunk, k; NULL if there is none or the route is known */
-    /* With list; see oct_remainder_list: */
+    int16_t *mantissas;          /* [panels][groups * 32][width][2] */
+    float *units;                /* [panels][groups][width] */
+    oct_remainder *list;         /* a range by k; NULL if there is none or the route is known */
+    oct_remainder_range *ranges; /* [panels][chunks], into list, in no order */
+    /* See oct_remainder_list; where the range is not empty: */
     int64_t words;         /* of a panel: one for each group, rounded up to OCT_PRESENT_STEP */
     uint64_t *present;     /* [panels][words] */
     uint16_t *before;      /* the same */

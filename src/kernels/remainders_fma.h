@@ -4,17 +4,16 @@
 #define OCT_KERNELS_REMAINDERS_FMA_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernels/gemm_table.h"
 
-/* Writes down the remainders of 16 rows of a group. lost[p]: pair line p, one bit for each element
- * of 16 pairs, even bits are element 2p, odd ones 2p + 1. Returns the k that have any. Most groups
- * of some operands have a few, of others none: what depends on where they are would be guessed
- * wrong line by line, so it is asked once, here. */
-static inline uint64_t oct_note_remainders(const uint32_t lost[OCT_GEMM_GROUP / 2],
-                                           uint16_t *remainders)
+/* lost_elements of both instruction sets. Most groups of some operands have a few, of others none:
+ * what depends on where they are would be guessed wrong line by line. */
+static inline uint64_t oct_lost_elements(const uint32_t lost[OCT_GEMM_GROUP / 2], int64_t *count)
 {
     uint32_t lines[2] = {0}; /* with remainders at an even k, at an odd one */
+    int64_t bits = 0;
     for (int p = 0; p < OCT_GEMM_GROUP / 2; p += 8) {
         const __m256i eight = _mm256_loadu_si256((const void *)(lost + p));
         for (int j = 0; j < 2; j++) {
@@ -23,14 +22,15 @@ static inline uint64_t oct_note_remainders(const uint32_t lost[OCT_GEMM_GROUP / 
             const unsigned empty = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(none));
             lines[j] |= (~empty & 0xffu) << p;
         }
+        for (int j = 0; j < 8; j += 2) {
+            uint64_t two;
+            memcpy(&two, lost + p + j, sizeof two);
+            bits += __builtin_popcountll(two);
+        }
     }
+    *count += bits;
     const uint64_t even = UINT64_C(0x5555555555555555);
-    const uint64_t present = _pdep_u64(lines[0], even) | _pdep_u64(lines[1], even << 1);
-    for (uint64_t left = present; left; left &= left - 1) {
-        const int k = __builtin_ctzll(left);
-        remainders[k * 2] = (uint16_t)_pext_u32(lost[k / 2], 0x55555555u << k % 2);
-    }
-    return present;
+    return _pdep_u64(lines[0], even) | _pdep_u64(lines[1], even << 1);
 }
 
 /* The first entry of element k of a list, which has some. Each present k below it has one entry at

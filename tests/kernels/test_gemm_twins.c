@@ -327,14 +327,14 @@ static void bounds__all_pairs_of_codes__same_as_ref(void **state)
 }
 
 static void check_units(const oct_gemm_kernels *fast, const oct_group_bounds *bounds,
-                        const int32_t exponents[2][LANES])
+                        const uint8_t scales[LANES][2])
 {
     oct_group_units wanted, found;
     memset(&wanted, 0x5a, sizeof wanted);
     memset(&found, 0xa5, sizeof found);
-    if (exponents) {
-        ref()->units_mxfp8(bounds, exponents, &wanted);
-        fast->units_mxfp8(bounds, exponents, &found);
+    if (scales) {
+        ref()->units_mxfp8(bounds, scales, &wanted);
+        fast->units_mxfp8(bounds, scales, &found);
     } else {
         ref()->units_hif8(bounds, &wanted);
         fast->units_hif8(bounds, &found);
@@ -359,17 +359,17 @@ static void units__any_bounds__same_as_ref(void **state)
     (void)state;
     for (int round = 0; round < 20000; round++) {
         oct_group_bounds bounds = {0};
-        int32_t exponents[2][LANES];
+        uint8_t scales[LANES][2];
         const int64_t spread = random_below(2) ? 256 : 20;
         for (int64_t r = 0; r < LANES; r++) {
             for (int block = 0; block < 2; block++) {
                 bounds.norm[block][r] = round % 50 ? random_norm(32) : 0;
-                exponents[block][r] = (int32_t)random_below(spread) - 127;
+                scales[r][block] = (uint8_t)random_below(spread);
             }
             bounds.top[r] = (int32_t)random_below(38) - 22;
         }
         for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++)
-            check_units(&tables[isa].gemm, &bounds, (const int32_t(*)[LANES])exponents);
+            check_units(&tables[isa].gemm, &bounds, (const uint8_t(*)[2])scales);
         for (int64_t r = 0; r < LANES; r++) {
             bounds.norm[0][r] = round % 50 ? random_norm(64) : 0;
             bounds.norm[1][r] = 0;
@@ -404,17 +404,14 @@ static void check_mantissas(oct_format format, const group *g, const int16_t shi
         before[i] = (uint8_t)random_bits();
     for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
         const oct_gemm_kernels *fast = &tables[isa].gemm;
-        twin out = twin_new(bytes), lost = twin_new((2 * GROUP - 1) * sizeof(uint16_t));
+        twin out = twin_new(bytes), lost = twin_new(GROUP / 2 * sizeof(uint32_t));
         twin_fill(&out, before); /* what lies between the lines must stay */
-        const uint64_t wanted =
-            ref()->mantissas(&ref()->tables[format], g->pairs.data, g->stride, shift, lanes,
-                             (void *)out.wanted.data, out_stride, (void *)lost.wanted.data);
-        const uint64_t found =
-            fast->mantissas(&fast->tables[format], g->pairs.data, g->stride, shift, lanes,
-                            (void *)out.found.data, out_stride, (void *)lost.found.data);
-        assert_true(found == wanted);
+        ref()->mantissas(&ref()->tables[format], g->pairs.data, g->stride, shift, lanes,
+                         (void *)out.wanted.data, out_stride, (void *)lost.wanted.data);
+        fast->mantissas(&fast->tables[format], g->pairs.data, g->stride, shift, lanes,
+                        (void *)out.found.data, out_stride, (void *)lost.found.data);
         check_bytes(&out, "mantissas", isa);
-        check_bytes(&lost, "remainders of mantissas", isa);
+        check_bytes(&lost, "what mantissas lose", isa);
         twin_free(&out);
         twin_free(&lost);
     }
@@ -458,6 +455,29 @@ static void mantissas__every_code_and_shift__same_as_ref(void **state)
                 check_mantissas(format, &g, (const int16_t(*)[LANES])shift, LANES, 2 * NR);
                 guarded_free(&g.pairs);
             }
+    }
+}
+
+/* Bits as mantissas() leaves them, from none to all. */
+static void lost_elements__any_bits__same_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        guarded lost = guarded_new(GROUP / 2 * sizeof(uint32_t), true);
+        const int64_t rare = round % 5;
+        for (size_t p = 0; p < GROUP / 2; p++) {
+            uint32_t bits = round % 7 ? (uint32_t)random_bits() : 0;
+            for (int64_t i = 0; i < rare; i++)
+                bits &= (uint32_t)(random_bits() & random_bits());
+            memcpy(lost.data + p * sizeof bits, &bits, sizeof bits);
+        }
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            int64_t wanted = 5, found = 5; /* both are added to */
+            assert_true(tables[isa].gemm.lost_elements((void *)lost.data, &found) ==
+                        ref()->lost_elements((void *)lost.data, &wanted));
+            assert_int_equal(found, wanted);
+        }
+        guarded_free(&lost);
     }
 }
 
@@ -672,7 +692,7 @@ static struct {
     _Alignas(64) int16_t a_mantissas[MR * TIMED_K], b_mantissas[NR * TIMED_K], out[GROUP * NR];
     float a_unit[TIMED_GROUPS * MR], b_unit[TIMED_GROUPS * NR];
     int16_t shift[2][LANES];
-    uint16_t lost[2 * GROUP];
+    uint32_t lost[GROUP / 2];
     list remainders; /* one of every k */
 } timed;
 
@@ -731,7 +751,6 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
     const oct_gemm_finish finish = {&out, true, 0.5f, 0.25f};
     oct_group_bounds bounds = {0};
     oct_group_units units;
-    static const int32_t exponents[2][LANES];
     switch (loop->slot) {
     case offsetof(oct_kernels, gemm.fma_pack):
         gemm->fma_pack(&numbers, table, 0, NR, 0, TIMED_K, timed.b);
@@ -749,15 +768,20 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
         gemm->bounds_hif8(table, timed.pairs, 2 * NR, &bounds);
         break;
     case offsetof(oct_kernels, gemm.units_mxfp8):
-        gemm->units_mxfp8(&bounds, exponents, &units);
+        gemm->units_mxfp8(&bounds, (const uint8_t(*)[2])timed.scales, &units);
         break;
     case offsetof(oct_kernels, gemm.units_hif8):
         gemm->units_hif8(&bounds, &units);
         break;
     case offsetof(oct_kernels, gemm.mantissas):
-        (void)gemm->mantissas(table, timed.pairs, 2 * NR, (const int16_t(*)[LANES])timed.shift,
-                              LANES, timed.out, 2 * NR, timed.lost);
+        gemm->mantissas(table, timed.pairs, 2 * NR, (const int16_t(*)[LANES])timed.shift, LANES,
+                        timed.out, 2 * NR, timed.lost);
         break;
+    case offsetof(oct_kernels, gemm.lost_elements): {
+        int64_t count = 0;
+        (void)gemm->lost_elements(timed.lost, &count);
+        break;
+    }
     case offsetof(oct_kernels, gemm.integer_tile):
         gemm->integer_tile(TIMED_GROUPS, timed.a_mantissas, timed.b_mantissas, timed.a_unit,
                            timed.b_unit, timed.c);
@@ -790,6 +814,7 @@ static const timed_loop timed_loops[] = {
     TIMED(gemm.units_mxfp8, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
     TIMED(gemm.units_hif8, OCT_DTYPE_HIF8, false, LANES *GROUP, "element"),
     TIMED(gemm.mantissas, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
+    TIMED(gemm.lost_elements, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
     TIMED(gemm.integer_tile, OCT_DTYPE_E4M3, false, MR *NR *TIMED_K, "FMA"),
     TIMED(gemm.left_remainders, OCT_DTYPE_E4M3, false, NR *TIMED_K, "FMA"),
     TIMED(gemm.right_remainders, OCT_DTYPE_E4M3, false, MR *TIMED_K, "FMA"),
@@ -824,6 +849,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(units__any_bounds__same_as_ref),
         cmocka_unit_test(mantissas__any_codes_and_shifts__same_as_ref),
         cmocka_unit_test(mantissas__every_code_and_shift__same_as_ref),
+        cmocka_unit_test(lost_elements__any_bits__same_as_ref),
         cmocka_unit_test(fma_tile__any_length__same_sums_as_ref),
         cmocka_unit_test(integer_tile__full_and_mixed_groups__same_sums_as_ref),
         cmocka_unit_test(remainders__of_both_sides__same_sums_as_ref),

@@ -76,6 +76,24 @@ static void rewind__nested_marks__give_the_same_memory_again(void **state)
     oct_arena_release(&arena);
 }
 
+static void arena_trim__a_part_kept__the_rest_handed_out_again(void **state)
+{
+    (void)state;
+    oct_arena arena;
+    oct_arena_init(&arena, "test");
+    (void)take(&arena, 100);
+    char *last = take(&arena, 1000);
+    oct_arena_trim(&arena, last, 65);
+    assert_int_equal(arena.used_bytes, 128 + 128);
+    assert_int_equal(arena.peak_bytes, 128 + 1024);
+    assert_ptr_equal(take(&arena, 1), last + 128);
+    last = take(&arena, 5 << 20); /* a block of its own */
+    oct_arena_trim(&arena, last, 0);
+    assert_int_equal(arena.used_bytes, 128 + 128 + 64);
+    assert_ptr_equal(take(&arena, 1), last);
+    oct_arena_release(&arena);
+}
+
 static void step(oct_arena *arena, const oct_rng rng)
 {
     for (uint64_t i = 0; i < 60; i++) {
@@ -217,6 +235,7 @@ static void arena_init_fixed__any_alignment__serves_its_memory_and_no_more(void 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arena_trim__a_part_kept__the_rest_handed_out_again),
         cmocka_unit_test(arena_init_fixed__any_alignment__serves_its_memory_and_no_more),
         cmocka_unit_test(alloc__many_sizes__aligned_and_apart),
         cmocka_unit_test(rewind__nested_marks__give_the_same_memory_again),

@@ -47,8 +47,11 @@ static int64_t product_bytes(const sizer *s, int64_t m, int64_t n, int64_t k, bo
     if (!s->pass->low_precision)
         return oct_gemm_packed_bytes(m, k, OCT_SIDE_LEFT) +
                oct_gemm_packed_bytes(n, k, OCT_SIDE_RIGHT) + work;
-    return oct_panels_bytes(m, k, OCT_SIDE_LEFT) +
-           (packs_right ? oct_panels_bytes(n, k, OCT_SIDE_RIGHT) : 0) + work;
+    const int64_t left = oct_panels_bytes(m, k, OCT_SIDE_LEFT);
+    const int64_t right = packs_right ? oct_panels_bytes(n, k, OCT_SIDE_RIGHT) : 0;
+    /* While an operand is packed there is room for its longest list. */
+    return largest_of(oct_panels_bytes_bound(m, k, OCT_SIDE_LEFT), left + right + work,
+                      packs_right ? left + oct_panels_bytes_bound(n, k, OCT_SIDE_RIGHT) : 0);
 }
 
 /* y [rows, n] = x [rows, k] W^T, multiplied in slices of at most `slice` rows. */
