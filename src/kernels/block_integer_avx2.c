@@ -21,29 +21,14 @@ enum {
     NR = OCT_GEMM_NR,
     LANES = OCT_GEMM_LANES,
     WIDE = 8,
-    PAIRS = OCT_GEMM_GROUP / 2
+    HALF = 4 * WIDE, /* bytes of a line of quads of 8 rows */
+    PAIRS = OCT_GEMM_GROUP / 2,
+    QUADS = OCT_GEMM_GROUP / 4
 };
 
-/* Halves of 8 rows whose 32-bit lanes are fours of k, transposed: the two pairs of each four. In
- * `left` rows 0..3 and 8..11, in `right` 4..7 and 12..15, because packing works within 128 bits. */
-INLINE void store_pairs(const __m256i left[WIDE], const __m256i right[WIDE], int64_t stride,
-                        uint8_t *pairs)
-{
-    const __m256i low = _mm256_set1_epi32(0xffff);
-#pragma GCC unroll 8
-    for (int i = 0; i < WIDE; i++) {
-        const __m256i first =
-            _mm256_packus_epi32(_mm256_and_si256(left[i], low), _mm256_and_si256(right[i], low));
-        const __m256i second =
-            _mm256_packus_epi32(_mm256_srli_epi32(left[i], 16), _mm256_srli_epi32(right[i], 16));
-        _mm256_storeu_si256((void *)(pairs + 2 * i * stride), first);
-        _mm256_storeu_si256((void *)(pairs + (2 * i + 1) * stride), second);
-    }
-}
-
-/* k contiguous: fours of codes are transposed as 32-bit lanes, then cut into pairs. */
+/* k contiguous: quads of codes are transposed as 32-bit lanes. */
 static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
-                              int64_t stride, uint8_t *pairs)
+                              int64_t stride, uint8_t *quads)
 {
     _Alignas(32) uint8_t copies[LANES][OCT_GEMM_GROUP];
     static const uint8_t zeros[OCT_GEMM_GROUP];
@@ -59,53 +44,58 @@ static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_
         if (i < rows && k + OCT_AHEAD_CODES < q->k)
             oct_prefetch(from[i] + OCT_AHEAD_CODES);
     }
-    for (int64_t part = 0; part < OCT_GEMM_GROUP; part += 32) {
-        __m256i left[WIDE], right[WIDE];
+    for (int64_t part = 0; part < OCT_GEMM_GROUP; part += 32)
+        for (int64_t half = 0; half < LANES; half += WIDE) {
+            __m256i r[WIDE];
 #pragma GCC unroll 8
-        for (int64_t i = 0; i < WIDE; i++)
-            left[i] = _mm256_loadu_si256((const void *)(from[i < 4 ? i : i + 4] + part));
-        oct_transpose_8x8(left);
+            for (int64_t i = 0; i < WIDE; i++)
+                r[i] = _mm256_loadu_si256((const void *)(from[half + i] + part));
+            oct_transpose_8x8(r);
 #pragma GCC unroll 8
-        for (int64_t i = 0; i < WIDE; i++)
-            right[i] = _mm256_loadu_si256((const void *)(from[i < 4 ? i + 4 : i + 8] + part));
-        oct_transpose_8x8(right);
-        store_pairs(left, right, stride, pairs + part / 2 * stride);
-    }
+            for (int64_t i = 0; i < WIDE; i++)
+                _mm256_storeu_si256((void *)(quads + (part / 4 + i) * stride + 4 * half), r[i]);
+        }
 }
 
-/* Rows contiguous: two neighbouring k are interleaved. */
+/* Rows contiguous: four neighbouring k are interleaved. */
 INLINE void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
-                           int64_t stride, uint8_t *pairs)
+                           int64_t stride, uint8_t *quads)
 {
-    for (int64_t p = 0; p < PAIRS; p++) {
-        __m128i two[2];
-#pragma GCC unroll 2
-        for (int64_t j = 0; j < 2; j++) {
-            const int64_t at = k + 2 * p + j;
-            two[j] = at < q->k ? oct_load_first_bytes(q->codes + at * q->ld + row, rows)
-                               : _mm_setzero_si128();
+    for (int64_t f = 0; f < QUADS; f++, quads += stride) {
+        __m128i four[4];
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < 4; j++) {
+            const int64_t at = k + 4 * f + j;
+            four[j] = at < q->k ? oct_load_first_bytes(q->codes + at * q->ld + row, rows)
+                                : _mm_setzero_si128();
             if (at + OCT_GEMM_GROUP < q->k)
                 oct_prefetch(q->codes + (at + OCT_GEMM_GROUP) * q->ld + row);
         }
-        /* One store: a load of the line would wait for two to reach the cache. */
-        _mm256_storeu_si256(
-            (void *)(pairs + p * stride),
-            _mm256_set_m128i(_mm_unpackhi_epi8(two[0], two[1]), _mm_unpacklo_epi8(two[0], two[1])));
+        const __m128i low[2] = {_mm_unpacklo_epi8(four[0], four[1]),
+                                _mm_unpackhi_epi8(four[0], four[1])};
+        const __m128i high[2] = {_mm_unpacklo_epi8(four[2], four[3]),
+                                 _mm_unpackhi_epi8(four[2], four[3])};
+        /* One store for what is loaded at once: a load would wait for two to reach the cache. */
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            _mm256_storeu_si256((void *)(quads + half * HALF),
+                                _mm256_set_m128i(_mm_unpackhi_epi16(low[half], high[half]),
+                                                 _mm_unpacklo_epi16(low[half], high[half])));
     }
 }
 
-static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
-                         int64_t k, uint8_t *pairs)
+static void gather_quads(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
+                         int64_t k, uint8_t *quads)
 {
     for (int64_t lane = 0; lane < lanes; lane += LANES) {
         const int64_t inside = width < q->rows - row ? width - lane : q->rows - row - lane;
         const int64_t rows = inside < 0 ? 0 : inside < LANES ? inside : LANES;
         if (q->k_contiguous)
-            gather_contiguous(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+            gather_contiguous(q, row + lane, rows, k, lanes * 4, quads + lane * 4);
         else if (rows == LANES)
-            gather_strided(q, row + lane, LANES, k, lanes * 2, pairs + lane * 2);
+            gather_strided(q, row + lane, LANES, k, lanes * 4, quads + lane * 4);
         else
-            gather_strided(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+            gather_strided(q, row + lane, rows, k, lanes * 4, quads + lane * 4);
     }
 }
 
@@ -135,44 +125,29 @@ INLINE __m256i look_up(const void *table, __m256i magnitudes)
                               _mm256_blendv_epi8(found[2], found[3], bit5), bit6);
 }
 
-/* Sums of 16 rows: 16-bit terms are added to 32-bit sums, rows 0..3 and 8..11, 4..7 and 12..15. */
-typedef struct row_sums {
-    __m256i left, right;
-} row_sums;
-
-INLINE row_sums row_sums_add(row_sums sums, __m256i words)
+/* sum + both 16-bit terms of each row, which are below 2^15. */
+INLINE __m256i add_terms(__m256i sum, __m256i terms)
 {
-    const __m256i zero = _mm256_setzero_si256();
-    return (row_sums){_mm256_add_epi32(sums.left, _mm256_unpacklo_epi16(words, zero)),
-                      _mm256_add_epi32(sums.right, _mm256_unpackhi_epi16(words, zero))};
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(terms, _mm256_set1_epi16(1)));
 }
 
-INLINE void row_sums_store(row_sums sums, uint32_t out[LANES])
-{
-    _mm256_storeu_si256((void *)out, _mm256_permute2x128_si256(sums.left, sums.right, 0x20));
-    _mm256_storeu_si256((void *)(out + 8), _mm256_permute2x128_si256(sums.left, sums.right, 0x31));
-}
-
-static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+static void bounds_mxfp8(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                          oct_group_bounds *bounds)
 {
     const __m256i nan = _mm256_set1_epi8(0x7f);
     __m256i bad = _mm256_setzero_si256();
-    for (int block = 0; block < 2; block++) {
-        row_sums norm = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-        for (int p = 0; p < PAIRS / 2; p += 2, pairs += 2 * stride) {
-            __m256i words = _mm256_setzero_si256();
-#pragma GCC unroll 2
-            for (int line = 0; line < 2; line++) {
-                const __m256i codes = _mm256_and_si256(load_line(pairs + line * stride), nan);
-                bad = _mm256_or_si256(bad, _mm256_cmpeq_epi8(codes, nan));
-                const __m256i n = look_up(table->bound, codes);
-                /* n <= 112: two squares are at most 25088 < 2^15, those of two lines < 2^16. */
-                words = _mm256_add_epi16(words, _mm256_maddubs_epi16(n, n));
-            }
-            norm = row_sums_add(norm, words);
+    for (int part = 0; part < 4; part++) { /* 8 rows of a block */
+        const int block = part / 2, half = part % 2;
+        const uint8_t *line = quads + block * (QUADS / 2) * stride + half * HALF;
+        __m256i norm = _mm256_setzero_si256();
+        for (int f = 0; f < QUADS / 2; f++, line += stride) {
+            const __m256i codes = _mm256_and_si256(load_line(line), nan);
+            bad = _mm256_or_si256(bad, _mm256_cmpeq_epi8(codes, nan));
+            const __m256i n = look_up(table->bound, codes);
+            /* n <= 112: two squares are at most 25088. */
+            norm = add_terms(norm, _mm256_maddubs_epi16(n, n));
         }
-        row_sums_store(norm, bounds->norm[block]);
+        _mm256_storeu_si256((void *)(bounds->norm[block] + half * WIDE), norm);
     }
     bounds->nonfinite = _mm256_movemask_epi8(bad) != 0;
 }
@@ -199,53 +174,64 @@ INLINE __m256i ceil_squared(__m256i q, __m256i factor)
     return _mm256_mullo_epi16(n, n);
 }
 
-static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
-                        oct_group_bounds *bounds)
+/* Of 8 rows; true if a code is NaN or Inf. */
+static bool half_bounds_hif8(const oct_code_table *table, const uint8_t tops[128],
+                             const uint8_t *quads, int64_t stride, int32_t top[WIDE],
+                             uint32_t norm[WIDE])
 {
-    _Alignas(32) uint8_t tops[128], element_tops[PAIRS][2 * LANES];
-    make_tops(table, tops);
+    _Alignas(32) uint8_t element_tops[QUADS][HALF];
     const __m256i seven_bits = _mm256_set1_epi8(0x7f);
     const __m256i inf = _mm256_set1_epi8(0x6f), nan = _mm256_set1_epi8((char)0x80);
     __m256i lines = _mm256_setzero_si256(), bad = _mm256_setzero_si256();
-    for (int p = 0; p < PAIRS; p++) {
-        const __m256i codes = load_line(pairs + p * stride);
+    for (int f = 0; f < QUADS; f++) {
+        const __m256i codes = load_line(quads + f * stride);
         const __m256i magnitudes = _mm256_and_si256(codes, seven_bits);
         bad = _mm256_or_si256(bad, _mm256_or_si256(_mm256_cmpeq_epi8(magnitudes, inf),
                                                    _mm256_cmpeq_epi8(codes, nan)));
-        const __m256i top = look_up(tops, magnitudes);
-        _mm256_store_si256((void *)element_tops[p], top);
-        lines = _mm256_max_epu8(lines, top);
+        const __m256i element_top = look_up(tops, magnitudes);
+        _mm256_store_si256((void *)element_tops[f], element_top);
+        lines = _mm256_max_epu8(lines, element_top);
     }
-    bounds->nonfinite = _mm256_movemask_epi8(bad) != 0;
 
-    /* Over the two bytes of a pair: one value per row, then in both bytes of it. */
-    const __m256i low_bytes = _mm256_set1_epi16(0xff);
-    const __m256i row_top =
-        _mm256_max_epu8(_mm256_and_si256(lines, low_bytes), _mm256_srli_epi16(lines, 8));
-    const __m256i pair_top = _mm256_or_si256(row_top, _mm256_slli_epi16(row_top, 8));
-    const __m256i empty = _mm256_cmpeq_epi16(row_top, _mm256_setzero_si256());
-    const __m256i top = _mm256_blendv_epi8(_mm256_sub_epi16(row_top, _mm256_set1_epi16(TOP_BIAS)),
-                                           _mm256_set1_epi16(-128), empty);
-    _mm256_storeu_si256((void *)bounds->top, _mm256_cvtepi16_epi32(_mm256_castsi256_si128(top)));
-    _mm256_storeu_si256((void *)(bounds->top + 8),
-                        _mm256_cvtepi16_epi32(_mm256_extracti128_si256(top, 1)));
+    /* Over the four bytes of a row, then in all of them. */
+    lines = _mm256_max_epu8(lines, _mm256_srli_epi32(lines, 16));
+    lines = _mm256_max_epu8(lines, _mm256_srli_epi32(lines, 8));
+    const __m256i row_top = _mm256_and_si256(lines, _mm256_set1_epi32(0xff));
+    const __m256i quad_top = _mm256_mullo_epi32(row_top, _mm256_set1_epi32(0x01010101));
+    const __m256i empty = _mm256_cmpeq_epi32(row_top, _mm256_setzero_si256());
+    _mm256_storeu_si256((void *)top,
+                        _mm256_blendv_epi8(_mm256_sub_epi32(row_top, _mm256_set1_epi32(TOP_BIAS)),
+                                           _mm256_set1_epi32(-128), empty));
 
     /* right = min(below, 7): q * 8 < 2^7, so further steps change nothing. */
-    const __m256i seven = _mm256_set1_epi8(7);
+    const __m256i seven = _mm256_set1_epi8(7), low_bytes = _mm256_set1_epi16(0xff);
     const __m256i factors = _mm256_broadcastsi128_si256(
         _mm_setr_epi8((char)128, 64, 32, 16, 8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0));
-    row_sums norm = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (int p = 0; p < PAIRS; p++) {
-        const __m256i magnitudes = _mm256_and_si256(load_line(pairs + p * stride), seven_bits);
+    __m256i sum = _mm256_setzero_si256();
+    for (int f = 0; f < QUADS; f++) {
+        const __m256i magnitudes = _mm256_and_si256(load_line(quads + f * stride), seven_bits);
         const __m256i q = look_up(table->mantissa, magnitudes);
-        const __m256i below = _mm256_sub_epi8(pair_top, load_line(element_tops[p]));
+        const __m256i below = _mm256_sub_epi8(quad_top, load_line(element_tops[f]));
         const __m256i factor = _mm256_shuffle_epi8(factors, _mm256_min_epu8(below, seven));
         const __m256i even =
             ceil_squared(_mm256_and_si256(q, low_bytes), _mm256_and_si256(factor, low_bytes));
         const __m256i odd = ceil_squared(_mm256_srli_epi16(q, 8), _mm256_srli_epi16(factor, 8));
-        norm = row_sums_add(norm, _mm256_add_epi16(even, odd));
+        sum = add_terms(sum, _mm256_add_epi16(even, odd)); /* at most 2 * 120^2 */
     }
-    row_sums_store(norm, bounds->norm[0]);
+    _mm256_storeu_si256((void *)norm, sum);
+    return _mm256_movemask_epi8(bad) != 0;
+}
+
+static void bounds_hif8(const oct_code_table *table, const uint8_t *quads, int64_t stride,
+                        oct_group_bounds *bounds)
+{
+    _Alignas(32) uint8_t tops[128];
+    make_tops(table, tops);
+    bounds->nonfinite = false;
+    for (int half = 0; half < 2; half++)
+        bounds->nonfinite |=
+            half_bounds_hif8(table, tops, quads + half * HALF, stride, bounds->top + half * WIDE,
+                             bounds->norm[0] + half * WIDE);
     memset(bounds->norm[1], 0, sizeof bounds->norm[1]);
 }
 
@@ -267,6 +253,17 @@ static __m256i pair_shifts(const int16_t shift[LANES])
     return swap_middle(_mm256_or_si256(low, _mm256_slli_epi16(least, 8)));
 }
 
+/* The first or second pair of codes of 16 rows; rows as swap_middle() leaves them. */
+INLINE __m256i pair_codes(const uint8_t *quads, int which)
+{
+    __m256i halves[2] = {load_line(quads), load_line(quads + HALF)};
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        halves[i] = which ? _mm256_srli_epi32(halves[i], 16)
+                          : _mm256_and_si256(halves[i], _mm256_set1_epi32(0xffff));
+    return _mm256_packus_epi32(halves[0], halves[1]);
+}
+
 /* A mantissa of 8 rows: (q * 2^12) * 2^(left + 4) / 2^16; what the low half of the product keeps
  * is lost. The low byte of x, the high byte of the power are in separate vectors of bytes. */
 INLINE __m256i mantissa_words(__m256i x, __m256i power, __m256i codes, __m256i *kept)
@@ -276,7 +273,7 @@ INLINE __m256i mantissa_words(__m256i x, __m256i power, __m256i codes, __m256i *
     return _mm256_sign_epi16(m, _mm256_or_si256(codes, _mm256_set1_epi16(1)));
 }
 
-static void mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+static void mantissas(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                       const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
                       int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2])
 {
@@ -290,7 +287,7 @@ static void mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t
     const __m256i shifts[2] = {pair_shifts(shift[0]), pair_shifts(shift[1])};
     for (int p = 0; p < PAIRS; p++) {
         oct_prefetch(out + (PAIRS + p) * out_stride);
-        const __m256i codes = swap_middle(load_line(pairs + p * stride));
+        const __m256i codes = pair_codes(quads + p / 2 * stride, p % 2);
         const __m256i magnitudes = _mm256_and_si256(codes, _mm256_set1_epi8(0x7f));
         const __m256i q = look_up(table->mantissa, magnitudes);
         const __m256i left =
@@ -470,7 +467,7 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
 
 void oct_block_integer_kernels_avx2(oct_gemm_kernels *kernels)
 {
-    kernels->gather_pairs = gather_pairs;
+    kernels->gather_quads = gather_quads;
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
     kernels->mantissas = mantissas;

@@ -9,16 +9,22 @@
 #include "kernels/packing_ahead.h"
 #include "kernels/remainders_fma.h"
 
-enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, PAIRS = OCT_GEMM_GROUP / 2 };
+enum {
+    MR = OCT_GEMM_MR,
+    NR = OCT_GEMM_NR,
+    LANES = OCT_GEMM_LANES,
+    PAIRS = OCT_GEMM_GROUP / 2,
+    QUADS = OCT_GEMM_GROUP / 4
+};
 
 static __mmask64 first_bytes(int64_t count)
 {
     return count >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << count) - 1;
 }
 
-/* k contiguous: fours of codes are transposed as 32-bit lanes, then cut into pairs. */
+/* k contiguous: quads of codes are transposed as 32-bit lanes. */
 static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
-                              int64_t stride, uint8_t *pairs)
+                              int64_t stride, uint8_t *quads)
 {
     const __mmask64 along = first_bytes(q->k - k);
     __m512i r[LANES];
@@ -29,53 +35,49 @@ static void gather_contiguous(const oct_quantized_matrix *q, int64_t row, int64_
         oct_prefetch(q->codes + (row + i) * q->ld + k + OCT_AHEAD_CODES);
     oct_transpose_16x16(r);
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < LANES; i++) {
-        _mm256_storeu_si256((void *)(pairs + 2 * i * stride), _mm512_cvtepi32_epi16(r[i]));
-        _mm256_storeu_si256((void *)(pairs + (2 * i + 1) * stride),
-                            _mm512_cvtepi32_epi16(_mm512_srli_epi32(r[i], 16)));
-    }
+    for (int64_t i = 0; i < LANES; i++)
+        _mm512_storeu_si512(quads + i * stride, r[i]);
 }
 
-/* Rows contiguous: two neighbouring k are interleaved. */
+/* Rows contiguous: four neighbouring k are interleaved. */
 static void gather_strided(const oct_quantized_matrix *q, int64_t row, int64_t rows, int64_t k,
-                           int64_t stride, uint8_t *pairs)
+                           int64_t stride, uint8_t *quads)
 {
+    /* Byte 4r + j of a line is byte r of k + j. */
+    const __m512i bytes = _mm512_add_epi32(
+        _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                           _mm512_set1_epi32(0x01010101)),
+        _mm512_set1_epi32(0x30201000));
     const __mmask16 lanes = (__mmask16)first_bytes(rows);
-    for (int64_t p = 0; p < PAIRS; p++) {
-        __m128i two[2];
-        for (int64_t j = 0; j < 2; j++) {
-            const int64_t at = k + 2 * p + j;
-            two[j] = at < q->k ? _mm_maskz_loadu_epi8(lanes, q->codes + at * q->ld + row)
-                               : _mm_setzero_si128();
+    const uint8_t *from = q->codes + k * q->ld + row;
+    for (int64_t f = 0; f < QUADS; f++, quads += stride) {
+        __m128i four[4];
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < 4; j++, from += q->ld) {
+            const int64_t at = k + 4 * f + j;
+            four[j] = at < q->k ? _mm_maskz_loadu_epi8(lanes, from) : _mm_setzero_si128();
             if (at + OCT_GEMM_GROUP < q->k)
-                oct_prefetch(q->codes + (at + OCT_GEMM_GROUP) * q->ld + row);
+                oct_prefetch(from + OCT_GEMM_GROUP * q->ld);
         }
-        /* One store: a load of the line would wait for two to reach the cache. */
-        _mm256_storeu_si256(
-            (void *)(pairs + p * stride),
-            _mm256_set_m128i(_mm_unpackhi_epi8(two[0], two[1]), _mm_unpacklo_epi8(two[0], two[1])));
+        const __m256i low = _mm256_set_m128i(four[1], four[0]);
+        const __m256i high = _mm256_set_m128i(four[3], four[2]);
+        const __m512i line = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        /* One store: a load of the line would wait for several to reach the cache. */
+        _mm512_storeu_si512(quads, _mm512_permutexvar_epi8(bytes, line));
     }
 }
 
-static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
-                         int64_t k, uint8_t *pairs)
+static void gather_quads(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
+                         int64_t k, uint8_t *quads)
 {
     for (int64_t lane = 0; lane < lanes; lane += LANES) {
         const int64_t inside = width < q->rows - row ? width - lane : q->rows - row - lane;
         const int64_t rows = inside < 0 ? 0 : inside < LANES ? inside : LANES;
         if (q->k_contiguous)
-            gather_contiguous(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+            gather_contiguous(q, row + lane, rows, k, lanes * 4, quads + lane * 4);
         else
-            gather_strided(q, row + lane, rows, k, lanes * 2, pairs + lane * 2);
+            gather_strided(q, row + lane, rows, k, lanes * 4, quads + lane * 4);
     }
-}
-
-/* Two lines of 16 pairs, the first in the low half. */
-static __m512i two_lines(const uint8_t *pairs, int64_t stride)
-{
-    const __m256i low = _mm256_loadu_si256((const void *)pairs);
-    const __m256i high = _mm256_loadu_si256((const void *)(pairs + stride));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
 /* A table over the 128 magnitudes; the sign bit of an index does not count. */
@@ -94,12 +96,7 @@ static __m512i look_up(magnitude_table table, __m512i codes)
     return _mm512_permutex2var_epi8(table.low, codes, table.high);
 }
 
-static __m256i half(__m512i x, int which)
-{
-    return which ? _mm512_extracti64x4_epi64(x, 1) : _mm512_castsi512_si256(x);
-}
-
-static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+static void bounds_mxfp8(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                          oct_group_bounds *bounds)
 {
     const magnitude_table bound = load_table(table->bound);
@@ -107,14 +104,11 @@ static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int6
     __mmask64 bad = 0;
     for (int block = 0; block < 2; block++) {
         __m512i norm = _mm512_setzero_si512();
-        for (int p = 0; p < PAIRS / 2; p += 2, pairs += 2 * stride) {
-            const __m512i codes = two_lines(pairs, stride);
+        for (int f = 0; f < QUADS / 2; f++, quads += stride) {
+            const __m512i codes = _mm512_loadu_si512(quads);
             bad |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(codes, nan), nan);
-            const __m512i n = look_up(bound, codes);
-            for (int line = 0; line < 2; line++) {
-                const __m512i wide = _mm512_cvtepu8_epi16(half(n, line));
-                norm = _mm512_dpwssd_epi32(norm, wide, wide);
-            }
+            const __m512i n = look_up(bound, codes); /* <= 112, so signed as well as unsigned */
+            norm = _mm512_dpbusd_epi32(norm, n, n);
         }
         _mm512_storeu_si512(bounds->norm[block], norm);
     }
@@ -135,47 +129,59 @@ static magnitude_table load_tops(const oct_code_table *table)
                               up)};
 }
 
-static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+/* ceil(8 q / 2^right) for 8 <= q <= 15, at 16 (q - 8) + right. */
+#define CEILING(q, right) (uint8_t)((8 * (q) + (1 << (right)) - 1) >> (right))
+#define CEILINGS(q)                                                                                \
+    CEILING(q, 0), CEILING(q, 1), CEILING(q, 2), CEILING(q, 3), CEILING(q, 4), CEILING(q, 5),      \
+        CEILING(q, 6), CEILING(q, 7), CEILING(q, 8), CEILING(q, 9), CEILING(q, 10),                \
+        CEILING(q, 11), CEILING(q, 12), CEILING(q, 13), CEILING(q, 14), CEILING(q, 15)
+static const uint8_t ceilings[128] = {CEILINGS(8),  CEILINGS(9),  CEILINGS(10), CEILINGS(11),
+                                      CEILINGS(12), CEILINGS(13), CEILINGS(14), CEILINGS(15)};
+
+/* The first byte of every 32-bit lane, four times. */
+static __m512i first_of_four(__m512i x)
+{
+    const __m128i bytes = _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
+    return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(bytes));
+}
+
+static void bounds_hif8(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                         oct_group_bounds *bounds)
 {
     const magnitude_table tops = load_tops(table);
-    const magnitude_table mantissa = load_table(table->mantissa);
+    const magnitude_table mantissa = load_table(table->mantissa), ceiling = load_table(ceilings);
     const __m512i seven_bits = _mm512_set1_epi8(0x7f);
     const __m512i inf = _mm512_set1_epi8(0x6f), nan = _mm512_set1_epi8((char)0x80);
     __m512i top = _mm512_setzero_si512();
     __mmask64 bad = 0;
-    for (int p = 0; p < PAIRS; p += 2) {
-        const __m512i codes = two_lines(pairs + p * stride, stride);
+    for (int f = 0; f < QUADS; f++) {
+        const __m512i codes = _mm512_loadu_si512(quads + f * stride);
         bad |= _mm512_cmpeq_epi8_mask(_mm512_and_si512(codes, seven_bits), inf);
         bad |= _mm512_cmpeq_epi8_mask(codes, nan);
         top = _mm512_max_epu8(top, look_up(tops, codes));
     }
     bounds->nonfinite = bad != 0;
 
-    /* Over lines, then over the two bytes of a pair: one value per row, in both halves of it. */
-    const __m256i lines = _mm256_max_epu8(half(top, 0), half(top, 1));
-    const __m256i row_top = _mm256_max_epu8(_mm256_and_si256(lines, _mm256_set1_epi16(0xff)),
-                                            _mm256_srli_epi16(lines, 8));
-    const __m512i wide_top = _mm512_cvtepu16_epi32(row_top);
-    const __mmask16 empty = _mm512_testn_epi32_mask(wide_top, wide_top);
+    /* Over the four bytes of a row. */
+    top = _mm512_max_epu8(top, _mm512_srli_epi32(top, 16));
+    top = _mm512_max_epu8(top, _mm512_srli_epi32(top, 8));
+    const __m512i row_top = _mm512_and_si512(top, _mm512_set1_epi32(0xff));
+    const __mmask16 empty = _mm512_testn_epi32_mask(row_top, row_top);
     _mm512_storeu_si512(
-        bounds->top, _mm512_mask_mov_epi32(_mm512_sub_epi32(wide_top, _mm512_set1_epi32(TOP_BIAS)),
+        bounds->top, _mm512_mask_mov_epi32(_mm512_sub_epi32(row_top, _mm512_set1_epi32(TOP_BIAS)),
                                            empty, _mm512_set1_epi32(-128)));
-    const __m512i pair_top = _mm512_or_si512(wide_top, _mm512_slli_epi32(wide_top, 16));
 
+    const __m512i quad_top = first_of_four(row_top), most = _mm512_set1_epi8(15);
     __m512i norm = _mm512_setzero_si512();
-    const __m512i one = _mm512_set1_epi16(1), most = _mm512_set1_epi16(15);
-    for (int p = 0; p < PAIRS; p += 2) {
-        const __m512i codes = two_lines(pairs + p * stride, stride);
+    for (int f = 0; f < QUADS; f++) {
+        const __m512i codes = _mm512_loadu_si512(quads + f * stride);
         const __m512i q = look_up(mantissa, codes), t = look_up(tops, codes);
-        for (int line = 0; line < 2; line++) {
-            const __m512i below = _mm512_sub_epi16(pair_top, _mm512_cvtepu8_epi16(half(t, line)));
-            const __m512i right = _mm512_min_epu16(below, most);
-            const __m512i x = _mm512_slli_epi16(_mm512_cvtepu8_epi16(half(q, line)), 3);
-            const __m512i round = _mm512_sub_epi16(_mm512_sllv_epi16(one, right), one);
-            const __m512i n = _mm512_srlv_epi16(_mm512_add_epi16(x, round), right);
-            norm = _mm512_dpwssd_epi32(norm, n, n);
-        }
+        const __m512i right = _mm512_min_epu8(_mm512_sub_epi8(quad_top, t), most);
+        /* 16 q, of which the lookup sees 16 (q - 8); q < 16: no byte spills into the next. */
+        const __m512i index = _mm512_or_si512(_mm512_slli_epi16(q, 4), right);
+        const __m512i n = _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(q, q),
+                                                look_up(ceiling, index)); /* <= 120 */
+        norm = _mm512_dpbusd_epi32(norm, n, n);
     }
     _mm512_storeu_si512(bounds->norm[0], norm);
     _mm512_storeu_si512(bounds->norm[1], _mm512_setzero_si512());
@@ -255,38 +261,56 @@ static void units_hif8(const oct_group_bounds *bounds, oct_group_units *units)
     store_units(exponent, used, units);
 }
 
-static void mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+/* 11 - shift of one block for all four bytes of each row, at most 127 and as such as good as
+ * anything above. */
+static __m512i eleven_less_shifts(const int16_t shift[LANES])
+{
+    const __m512i s = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)shift));
+    const __m512i right = _mm512_sub_epi32(_mm512_set1_epi32(11), s);
+    return first_of_four(_mm512_min_epi32(right, _mm512_set1_epi32(127)));
+}
+
+static void mantissas(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                       const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
                       int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2])
 {
-    const magnitude_table mantissa = load_table(table->mantissa);
+    /* 8 q, at most 120: no byte spills into the next. */
+    magnitude_table eightfold = load_table(table->mantissa);
+    eightfold.low = _mm512_slli_epi16(eightfold.low, 3);
+    eightfold.high = _mm512_slli_epi16(eightfold.high, 3);
     const magnitude_table exponent = load_table(table->exponent);
     const __mmask16 rows = (__mmask16)((1u << lanes) - 1);
-    __m512i eleven_less_shift[2];
-    for (int block = 0; block < 2; block++) {
-        const __m512i s = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)shift[block]));
-        eleven_less_shift[block] =
-            _mm512_sub_epi16(_mm512_set1_epi16(11), _mm512_or_si512(s, _mm512_slli_epi32(s, 16)));
-    }
-    for (int p = 0; p < PAIRS; p += 2) {
-        for (int line = 0; line < 2; line++)
-            oct_prefetch(out + (PAIRS + p + line) * out_stride);
-        const __m512i codes = two_lines(pairs + p * stride, stride);
-        const __m512i q = look_up(mantissa, codes), e = look_up(exponent, codes);
-        const __mmask64 negative = _mm512_movepi8_mask(codes);
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i eleven_less_shift[2] = {eleven_less_shifts(shift[0]),
+                                          eleven_less_shifts(shift[1])};
+    /* Two bytes of each lane as 16-bit words: in the upper halves, and in the lower ones. */
+    const __m512i up[2] = {_mm512_broadcast_i32x4(_mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8,
+                                                                -1, 9, -1, 12, -1, 13)),
+                           _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 2, -1, 3, -1, 6, -1, 7, -1, 10,
+                                                                -1, 11, -1, 14, -1, 15))};
+    const __m512i down[2] = {_mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1,
+                                                                  9, -1, 12, -1, 13, -1)),
+                             _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10,
+                                                                  -1, 11, -1, 14, -1, 15, -1))};
+    for (int f = 0; f < QUADS; f++) {
+        const __m512i codes = _mm512_loadu_si512(quads + f * stride);
+        const __m512i magnitude = look_up(eightfold, codes);
+        const __m512i q =
+            _mm512_mask_sub_epi8(magnitude, _mm512_movepi8_mask(codes), zero, magnitude);
+        /* 11 - exponent - shift, >= 0 where q is not 0. */
+        const __m512i right =
+            _mm512_subs_epi8(eleven_less_shift[f / (QUADS / 2)], look_up(exponent, codes));
 #pragma GCC unroll 2
-        for (int line = 0; line < 2; line++) {
-            /* q * 2^11 < 2^15, to be moved right by 11 - exponent - shift >= 0. */
-            const __m512i x = _mm512_slli_epi16(_mm512_cvtepu8_epi16(half(q, line)), 11);
-            const __m512i right = _mm512_sub_epi16(eleven_less_shift[p / (PAIRS / 2)],
-                                                   _mm512_cvtepi8_epi16(half(e, line)));
-            const __m512i m = _mm512_srlv_epi16(x, right);
-            const __mmask32 gone = _mm512_cmpneq_epi16_mask(_mm512_sllv_epi16(m, right), x);
-            const __mmask32 minus = (__mmask32)(negative >> (32 * line));
-            __m512i y = _mm512_mask_mov_epi16(m, gone, _mm512_setzero_si512());
-            y = _mm512_mask_sub_epi16(y, minus, _mm512_setzero_si512(), y);
-            _mm512_mask_storeu_epi32(out + (p + line) * out_stride, rows, y);
-            lost[p + line] = gone;
+        for (int j = 0; j < 2; j++) {
+            const int p = 2 * f + j;
+            oct_prefetch(out + (PAIRS + p) * out_stride);
+            const __m512i x = _mm512_shuffle_epi8(q, up[j]); /* q * 2^11 */
+            const __m512i by = _mm512_shuffle_epi8(right, down[j]);
+            const __m512i m = _mm512_srav_epi16(x, by);
+            const __mmask32 gone = _mm512_cmpneq_epi16_mask(_mm512_sllv_epi16(m, by), x);
+            _mm512_mask_storeu_epi32(out + p * out_stride, rows,
+                                     _mm512_mask_mov_epi16(m, gone, zero));
+            lost[p] = gone;
         }
     }
 }
@@ -439,7 +463,7 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
 
 void oct_block_integer_kernels_avx512(oct_gemm_kernels *kernels)
 {
-    kernels->gather_pairs = gather_pairs;
+    kernels->gather_quads = gather_quads;
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
     kernels->units_mxfp8 = units_mxfp8;

@@ -45,49 +45,49 @@ static void fma_tile(int64_t kc, const float *a, const float *b, float *c)
                     fmaf(a[k * OCT_GEMM_MR + i], b[k * OCT_GEMM_NR + j], c[i * OCT_GEMM_NR + j]);
 }
 
-static void gather_pairs(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
-                         int64_t k, uint8_t *pairs)
+static void gather_quads(const oct_quantized_matrix *q, int64_t row, int64_t width, int64_t lanes,
+                         int64_t k, uint8_t *quads)
 {
     const int64_t rows = q->rows - row < width ? q->rows - row : width;
     const int64_t kc = q->k - k < OCT_GEMM_GROUP ? q->k - k : OCT_GEMM_GROUP;
     if (rows < lanes || kc < OCT_GEMM_GROUP)
-        memset(pairs, 0, (size_t)(lanes * OCT_GEMM_GROUP));
+        memset(quads, 0, (size_t)(lanes * OCT_GEMM_GROUP));
     if (q->k_contiguous) {
         for (int64_t r = 0; r < rows; r++) {
             const uint8_t *from = q->codes + (row + r) * q->ld + k;
             for (int64_t i = 0; i < kc; i++)
-                pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[i];
+                quads[(i / 4 * lanes + r) * 4 + i % 4] = from[i];
         }
         return;
     }
     for (int64_t i = 0; i < kc; i++) {
         const uint8_t *from = q->codes + (k + i) * q->ld + row;
         for (int64_t r = 0; r < rows; r++)
-            pairs[(i / 2 * lanes + r) * 2 + i % 2] = from[r];
+            quads[(i / 4 * lanes + r) * 4 + i % 4] = from[r];
     }
 }
 
-static void bounds_mxfp8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+static void bounds_mxfp8(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                          oct_group_bounds *bounds)
 {
     memset(bounds, 0, sizeof *bounds);
     for (int64_t k = 0; k < OCT_GEMM_GROUP; k++)
         for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
-            const uint8_t magnitude = pairs[k / 2 * stride + 2 * r + k % 2] & 0x7f;
+            const uint8_t magnitude = quads[k / 4 * stride + 4 * r + k % 4] & 0x7f;
             const uint32_t n = table->bound[magnitude];
             bounds->norm[k / 32][r] += n * n;
             bounds->nonfinite |= magnitude == 0x7f;
         }
 }
 
-static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+static void bounds_hif8(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                         oct_group_bounds *bounds)
 {
     memset(bounds, 0, sizeof *bounds);
     for (int64_t r = 0; r < OCT_GEMM_LANES; r++) {
         int top = -128;
         for (int64_t k = 0; k < OCT_GEMM_GROUP; k++) {
-            const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
+            const uint8_t code = quads[k / 4 * stride + 4 * r + k % 4];
             const int exponent = table->exponent[code & 0x7f] + 3;
             if (table->mantissa[code & 0x7f] && exponent > top)
                 top = exponent;
@@ -95,7 +95,7 @@ static void bounds_hif8(const oct_code_table *table, const uint8_t *pairs, int64
         }
         bounds->top[r] = top;
         for (int64_t k = 0; k < OCT_GEMM_GROUP; k++) {
-            const uint8_t magnitude = pairs[k / 2 * stride + 2 * r + k % 2] & 0x7f;
+            const uint8_t magnitude = quads[k / 4 * stride + 4 * r + k % 4] & 0x7f;
             const uint32_t q = table->mantissa[magnitude];
             if (q == 0)
                 continue;
@@ -179,14 +179,14 @@ static void units_hif8(const oct_group_bounds *bounds, oct_group_units *units)
     }
 }
 
-static void mantissas(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+static void mantissas(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                       const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
                       int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2])
 {
     memset(lost, 0, OCT_GEMM_GROUP / 2 * sizeof *lost);
     for (int64_t k = 0; k < OCT_GEMM_GROUP; k++)
         for (int64_t r = 0; r < lanes; r++) {
-            const uint8_t code = pairs[k / 2 * stride + 2 * r + k % 2];
+            const uint8_t code = quads[k / 4 * stride + 4 * r + k % 4];
             const int32_t q = table->mantissa[code & 0x7f];
             const int left = table->exponent[code & 0x7f] + shift[k / 32][r];
             int32_t m = 0;
@@ -314,7 +314,7 @@ void oct_gemm_kernels_ref(oct_gemm_kernels *kernels)
 {
     kernels->fma_pack = fma_pack;
     kernels->fma_tile = fma_tile;
-    kernels->gather_pairs = gather_pairs;
+    kernels->gather_quads = gather_quads;
     kernels->bounds_mxfp8 = bounds_mxfp8;
     kernels->bounds_hif8 = bounds_hif8;
     kernels->units_mxfp8 = units_mxfp8;

@@ -81,15 +81,15 @@ struct oct_gemm_kernels {
     /* c[i][j] = fma(a[k][i], b[k][j], c[i][j]) for k ascending. */
     void (*fma_tile)(int64_t kc, const float *a, const float *b, float *c);
 
-    /* The codes of one group of one panel as pairs: byte (p, r, j) of pairs[32][lanes][2] is
-     * element k + 2p + j of row row + r. Rows from `width` on, and rows and k past the end, are 00.
+    /* The codes of one group of one panel as quads: byte (f, r, j) of quads[16][lanes][4] is
+     * element k + 4f + j of row row + r. Rows from `width` on, and rows and k past the end, are 00.
      */
-    void (*gather_pairs)(const oct_quantized_matrix *source, int64_t row, int64_t width,
-                         int64_t lanes, int64_t k, uint8_t *pairs);
-    /* What follows reads 16 of those rows; lines of pairs are `stride` bytes apart. */
-    void (*bounds_mxfp8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+    void (*gather_quads)(const oct_quantized_matrix *source, int64_t row, int64_t width,
+                         int64_t lanes, int64_t k, uint8_t *quads);
+    /* What follows reads 16 of those rows; lines of quads are `stride` bytes apart. */
+    void (*bounds_mxfp8)(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                          oct_group_bounds *bounds);
-    void (*bounds_hif8)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+    void (*bounds_hif8)(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                         oct_group_bounds *bounds);
     /* Units from bounds, block-integer.md 3.1 and 3.2. scales: E8M0 of both blocks of each row. */
     void (*units_mxfp8)(const oct_group_bounds *bounds, const uint8_t scales[OCT_GEMM_LANES][2],
@@ -98,7 +98,7 @@ struct oct_gemm_kernels {
     /* m = x * 2^shift[block][row] where integral, else 0 and a remainder. out: pair lines
      * `out_stride` int16 apart, only the first `lanes` rows are written. Bit 2r + j of lost[p]
      * tells that element 2p + j of row r is a remainder. */
-    void (*mantissas)(const oct_code_table *table, const uint8_t *pairs, int64_t stride,
+    void (*mantissas)(const oct_code_table *table, const uint8_t *quads, int64_t stride,
                       const int16_t shift[2][OCT_GEMM_LANES], int64_t lanes, int16_t *out,
                       int64_t out_stride, uint32_t lost[OCT_GEMM_GROUP / 2]);
     /* The elements k that are lost in any row, bit k; *count grows by the number of remainders. */

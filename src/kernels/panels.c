@@ -136,7 +136,7 @@ static bool chunk_scales(const oct_quantized_matrix *q, int64_t row, int64_t row
 
 /* Packs 16 rows (or the 14 of a left panel) of one group. */
 static void pack_half(const pack_job *job, int64_t panel, int64_t group, int64_t lane,
-                      const uint8_t *pairs, int64_t stride, half_notes *notes,
+                      const uint8_t *quads, int64_t stride, half_notes *notes,
                       oct_panel_facts *facts)
 {
     oct_panels *p = job->panels;
@@ -146,10 +146,10 @@ static void pack_half(const pack_job *job, int64_t panel, int64_t group, int64_t
     oct_group_bounds bounds;
     oct_group_units units;
     if (p->source.format == OCT_FORMAT_MXFP8) {
-        job->kernels->bounds_mxfp8(table, pairs, stride, &bounds);
+        job->kernels->bounds_mxfp8(table, quads, stride, &bounds);
         job->kernels->units_mxfp8(&bounds, (const uint8_t(*)[2])notes->scales[in_chunk], &units);
     } else {
-        job->kernels->bounds_hif8(table, pairs, stride, &bounds);
+        job->kernels->bounds_hif8(table, quads, stride, &bounds);
         job->kernels->units_hif8(&bounds, &units);
     }
     facts->nonfinite |= bounds.nonfinite;
@@ -157,7 +157,7 @@ static void pack_half(const pack_job *job, int64_t panel, int64_t group, int64_t
 
     const int64_t at = panel * p->groups + group;
     memcpy(p->units + at * p->width + lane, units.unit, (size_t)lanes * sizeof *p->units);
-    job->kernels->mantissas(table, pairs, stride, (const int16_t(*)[OCT_GEMM_LANES])units.shift,
+    job->kernels->mantissas(table, quads, stride, (const int16_t(*)[OCT_GEMM_LANES])units.shift,
                             lanes, p->mantissas + (at * PAIRS * p->width + lane) * 2, p->width * 2,
                             notes->lost[in_chunk]);
 }
@@ -167,12 +167,12 @@ static void pack_group(const pack_job *job, int64_t panel, int64_t group, half_n
 {
     const oct_panels *p = job->panels;
     const int64_t lanes = halves_of(p) * OCT_GEMM_LANES;
-    _Alignas(64) uint8_t pairs[OCT_GEMM_GROUP * OCT_GEMM_NR];
-    job->kernels->gather_pairs(&p->source, panel * p->width, p->width, lanes,
-                               group * OCT_GEMM_GROUP, pairs);
+    _Alignas(64) uint8_t quads[OCT_GEMM_GROUP * OCT_GEMM_NR];
+    job->kernels->gather_quads(&p->source, panel * p->width, p->width, lanes,
+                               group * OCT_GEMM_GROUP, quads);
     for (int64_t half = 0; half < halves_of(p); half++)
-        pack_half(job, panel, group, half * OCT_GEMM_LANES, pairs + half * OCT_GEMM_LANES * 2,
-                  lanes * 2, &notes[half], facts);
+        pack_half(job, panel, group, half * OCT_GEMM_LANES, quads + half * OCT_GEMM_LANES * 4,
+                  lanes * 4, &notes[half], facts);
 }
 
 /* Element k of row `row`, which is not zero. scale: of its block, in MXFP8. */

@@ -178,7 +178,7 @@ static void fma_pack__any_source__same_panel_as_ref(void **state)
     }
 }
 
-static void gather_pairs__any_place__same_pairs_as_ref(void **state)
+static void gather_quads__any_place__same_quads_as_ref(void **state)
 {
     (void)state;
     for (int round = 0; round < 400; round++) {
@@ -189,11 +189,11 @@ static void gather_pairs__any_place__same_pairs_as_ref(void **state)
         const int64_t row = random_below((rows + width - 1) / width) * width;
         const int64_t k = random_below((k_all + GROUP - 1) / GROUP) * GROUP;
         for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
-            twin pairs = twin_new((size_t)(lanes * GROUP));
-            ref()->gather_pairs(&s.q, row, width, lanes, k, pairs.wanted.data);
-            tables[isa].gemm.gather_pairs(&s.q, row, width, lanes, k, pairs.found.data);
-            check_bytes(&pairs, "gather_pairs", isa);
-            twin_free(&pairs);
+            twin quads = twin_new((size_t)(lanes * GROUP));
+            ref()->gather_quads(&s.q, row, width, lanes, k, quads.wanted.data);
+            tables[isa].gemm.gather_quads(&s.q, row, width, lanes, k, quads.found.data);
+            check_bytes(&quads, "gather_quads", isa);
+            twin_free(&quads);
         }
         source_free(&s);
     }
@@ -202,15 +202,15 @@ static void gather_pairs__any_place__same_pairs_as_ref(void **state)
 /* --- units and mantissas ------------------------------------------------------------------------
  */
 
-/* Lines of pairs of 16 rows; those from `lanes` on are 00. */
+/* Lines of quads of 16 rows; those from `lanes` on are 00. */
 typedef struct group {
-    guarded pairs;
+    guarded quads;
     int64_t stride;
 } group;
 
 static uint8_t *group_code(const group *g, int64_t row, int64_t k)
 {
-    return g->pairs.data + k / 2 * g->stride + 2 * row + k % 2;
+    return g->quads.data + k / 4 * g->stride + 4 * row + k % 4;
 }
 
 typedef enum group_kind {
@@ -240,8 +240,8 @@ static uint8_t finite_code(oct_format format)
 
 static group group_new(oct_format format, group_kind kind, int64_t lanes)
 {
-    group g = {.stride = random_below(2) ? 2 * LANES : 2 * NR};
-    g.pairs = guarded_new((size_t)(31 * g.stride + 2 * LANES), true);
+    group g = {.stride = random_below(2) ? 4 * LANES : 4 * NR};
+    g.quads = guarded_new((size_t)(15 * g.stride + 4 * LANES), true);
     for (int64_t row = 0; row < LANES; row++) {
         const int64_t place = random_below(GROUP);
         const uint8_t one = (uint8_t)random_bits(), other = finite_code(format);
@@ -280,12 +280,12 @@ static void check_bounds(oct_format format, const group *g)
         oct_group_bounds wanted, found;
         memset(&found, 0x5a, sizeof found);
         if (format == OCT_FORMAT_MXFP8) {
-            ref()->bounds_mxfp8(&ref()->tables[format], g->pairs.data, g->stride, &wanted);
-            fast->bounds_mxfp8(&fast->tables[format], g->pairs.data, g->stride, &found);
+            ref()->bounds_mxfp8(&ref()->tables[format], g->quads.data, g->stride, &wanted);
+            fast->bounds_mxfp8(&fast->tables[format], g->quads.data, g->stride, &found);
             assert_memory_equal(found.norm, wanted.norm, sizeof wanted.norm);
         } else {
-            ref()->bounds_hif8(&ref()->tables[format], g->pairs.data, g->stride, &wanted);
-            fast->bounds_hif8(&fast->tables[format], g->pairs.data, g->stride, &found);
+            ref()->bounds_hif8(&ref()->tables[format], g->quads.data, g->stride, &wanted);
+            fast->bounds_hif8(&fast->tables[format], g->quads.data, g->stride, &found);
             assert_memory_equal(found.norm[0], wanted.norm[0], sizeof wanted.norm[0]);
             assert_memory_equal(found.top, wanted.top, sizeof wanted.top);
         }
@@ -301,7 +301,7 @@ static void bounds__any_codes__same_as_ref(void **state)
         group g =
             group_new(format, (group_kind)(round / 2 % GROUP_KINDS), round / 4 % 2 ? MR : LANES);
         check_bounds(format, &g);
-        guarded_free(&g.pairs);
+        guarded_free(&g.quads);
     }
 }
 
@@ -322,7 +322,7 @@ static void bounds__all_pairs_of_codes__same_as_ref(void **state)
             for (int64_t row = 0; row < LANES; row++)
                 *group_code(&g, row, k) = *group_code(&g, row, GROUP - 1 - k) = 0;
         }
-        guarded_free(&g.pairs);
+        guarded_free(&g.quads);
     }
 }
 
@@ -406,9 +406,9 @@ static void check_mantissas(oct_format format, const group *g, const int16_t shi
         const oct_gemm_kernels *fast = &tables[isa].gemm;
         twin out = twin_new(bytes), lost = twin_new(GROUP / 2 * sizeof(uint32_t));
         twin_fill(&out, before); /* what lies between the lines must stay */
-        ref()->mantissas(&ref()->tables[format], g->pairs.data, g->stride, shift, lanes,
+        ref()->mantissas(&ref()->tables[format], g->quads.data, g->stride, shift, lanes,
                          (void *)out.wanted.data, out_stride, (void *)lost.wanted.data);
-        fast->mantissas(&fast->tables[format], g->pairs.data, g->stride, shift, lanes,
+        fast->mantissas(&fast->tables[format], g->quads.data, g->stride, shift, lanes,
                         (void *)out.found.data, out_stride, (void *)lost.found.data);
         check_bytes(&out, "mantissas", isa);
         check_bytes(&lost, "what mantissas lose", isa);
@@ -430,7 +430,7 @@ static void mantissas__any_codes_and_shifts__same_as_ref(void **state)
                 shift[block][row] = random_shift(format, &g, row, block);
         check_mantissas(format, &g, (const int16_t(*)[LANES])shift, lanes,
                         lanes == MR ? 2 * MR : 2 * NR);
-        guarded_free(&g.pairs);
+        guarded_free(&g.quads);
     }
 }
 
@@ -453,7 +453,7 @@ static void mantissas__every_code_and_shift__same_as_ref(void **state)
                         *group_code(&g, row, k) = (uint8_t)(magnitude | (k % 3 ? 0x80 : 0));
                 }
                 check_mantissas(format, &g, (const int16_t(*)[LANES])shift, LANES, 2 * NR);
-                guarded_free(&g.pairs);
+                guarded_free(&g.quads);
             }
     }
 }
@@ -688,7 +688,7 @@ static struct {
     _Alignas(64) float f32[NR * TIMED_K];
     _Alignas(64) float a[MR * TIMED_K], b[NR * TIMED_K], c[MR * NR];
     _Alignas(64) uint16_t bf16[NR * TIMED_K];
-    _Alignas(64) uint8_t codes[NR * TIMED_K], scales[NR * TIMED_K / 32], pairs[GROUP * NR];
+    _Alignas(64) uint8_t codes[NR * TIMED_K], scales[NR * TIMED_K / 32], quads[GROUP * NR];
     _Alignas(64) int16_t a_mantissas[MR * TIMED_K], b_mantissas[NR * TIMED_K], out[GROUP * NR];
     float a_unit[TIMED_GROUPS * MR], b_unit[TIMED_GROUPS * NR];
     int16_t shift[2][LANES];
@@ -710,7 +710,7 @@ static void timed_fill(void)
     for (int i = 0; i < 2 * LANES; i++)
         timed.shift[i / LANES][i % LANES] = 4; /* 8 * 2^-4 is the least of the codes */
     for (int i = 0; i < GROUP * NR; i++)
-        timed.pairs[i] = timed.codes[i];
+        timed.quads[i] = timed.codes[i];
     for (int i = 0; i < TIMED_GROUPS * NR; i++)
         timed.b_unit[i] = timed.a_unit[i % (TIMED_GROUPS * MR)] = 0x1p-12f;
     list *one = &timed.remainders;
@@ -758,14 +758,14 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
     case offsetof(oct_kernels, gemm.fma_tile):
         gemm->fma_tile(TIMED_K, timed.a, timed.f32, timed.c);
         break;
-    case offsetof(oct_kernels, gemm.gather_pairs):
-        gemm->gather_pairs(&codes, 0, NR, NR, 0, timed.pairs);
+    case offsetof(oct_kernels, gemm.gather_quads):
+        gemm->gather_quads(&codes, 0, NR, NR, 0, timed.quads);
         break;
     case offsetof(oct_kernels, gemm.bounds_mxfp8):
-        gemm->bounds_mxfp8(table, timed.pairs, 2 * NR, &bounds);
+        gemm->bounds_mxfp8(table, timed.quads, 4 * NR, &bounds);
         break;
     case offsetof(oct_kernels, gemm.bounds_hif8):
-        gemm->bounds_hif8(table, timed.pairs, 2 * NR, &bounds);
+        gemm->bounds_hif8(table, timed.quads, 4 * NR, &bounds);
         break;
     case offsetof(oct_kernels, gemm.units_mxfp8):
         gemm->units_mxfp8(&bounds, (const uint8_t(*)[2])timed.scales, &units);
@@ -774,7 +774,7 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
         gemm->units_hif8(&bounds, &units);
         break;
     case offsetof(oct_kernels, gemm.mantissas):
-        gemm->mantissas(table, timed.pairs, 2 * NR, (const int16_t(*)[LANES])timed.shift, LANES,
+        gemm->mantissas(table, timed.quads, 4 * NR, (const int16_t(*)[LANES])timed.shift, LANES,
                         timed.out, 2 * NR, timed.lost);
         break;
     case offsetof(oct_kernels, gemm.lost_elements): {
@@ -807,8 +807,8 @@ static const timed_loop timed_loops[] = {
     TIMED(gemm.fma_pack, OCT_DTYPE_BF16, true, NR *TIMED_K, "element"),
     TIMED(gemm.fma_pack, OCT_DTYPE_E4M3, false, NR *TIMED_K, "element"),
     TIMED(gemm.fma_tile, OCT_DTYPE_F32, false, MR *NR *TIMED_K, "FMA"),
-    TIMED(gemm.gather_pairs, OCT_DTYPE_E4M3, false, NR *GROUP, "element"),
-    TIMED(gemm.gather_pairs, OCT_DTYPE_E4M3, true, NR *GROUP, "element"),
+    TIMED(gemm.gather_quads, OCT_DTYPE_E4M3, false, NR *GROUP, "element"),
+    TIMED(gemm.gather_quads, OCT_DTYPE_E4M3, true, NR *GROUP, "element"),
     TIMED(gemm.bounds_mxfp8, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
     TIMED(gemm.bounds_hif8, OCT_DTYPE_HIF8, false, LANES *GROUP, "element"),
     TIMED(gemm.units_mxfp8, OCT_DTYPE_E4M3, false, LANES *GROUP, "element"),
@@ -843,7 +843,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fma_pack__any_source__same_panel_as_ref),
-        cmocka_unit_test(gather_pairs__any_place__same_pairs_as_ref),
+        cmocka_unit_test(gather_quads__any_place__same_quads_as_ref),
         cmocka_unit_test(bounds__any_codes__same_as_ref),
         cmocka_unit_test(bounds__all_pairs_of_codes__same_as_ref),
         cmocka_unit_test(units__any_bounds__same_as_ref),
