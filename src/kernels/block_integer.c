@@ -30,42 +30,69 @@ typedef struct integer_job {
     int64_t col_panel; /* where `right` begins in C */
 } integer_job;
 
-/* The remainders of one panel in one chunk; false if there are none. */
-static bool remainders_of(const oct_panels *p, int64_t panel, int64_t chunk,
-                          oct_remainder_list *list)
+/* The remainders of one panel in one chunk. */
+static oct_remainder_list remainders_of(const oct_panels *p, int64_t panel, int64_t chunk)
 {
     if (!p->list)
-        return false;
-    const int64_t at = panel * p->chunks + chunk, g = chunk * OCT_GROUPS_PER_CHUNK;
-    *list = (oct_remainder_list){.entries = p->list + p->ranges[at].first,
-                                 .count = p->ranges[at].count,
-                                 .words = oct_min_i64(p->words - g, OCT_GROUPS_PER_CHUNK),
-                                 .present = p->present + panel * p->words + g,
-                                 .before = p->before + panel * p->words + g};
-    return list->count > 0;
+        return (oct_remainder_list){.count = 0};
+    const int64_t g = chunk * OCT_GROUPS_PER_CHUNK;
+    const oct_remainder_range *range = &p->ranges[panel * p->chunks + chunk];
+    return (oct_remainder_list){.entries = p->list + range->first,
+                                .count = range->count,
+                                .words = oct_min_i64(p->words - g, OCT_GROUPS_PER_CHUNK),
+                                .present = p->present + panel * p->words + g,
+                                .before = p->before + panel * p->words + g};
 }
 
-/* Section 4: one chunk of one tile. */
+/* Mantissas and units of one panel from the beginning of a chunk on. */
+static const int16_t *mantissas_of(const oct_panels *p, int64_t panel, int64_t chunk)
+{
+    const int64_t group = panel * p->groups + chunk * OCT_GROUPS_PER_CHUNK;
+    return p->mantissas + group * OCT_GEMM_GROUP * p->width;
+}
+
+static const float *units_of(const oct_panels *p, int64_t panel, int64_t chunk)
+{
+    return p->units + (panel * p->groups + chunk * OCT_GROUPS_PER_CHUNK) * p->width;
+}
+
+/* Section 4: one chunk of one tile, but for the remainders of the right operand. */
 static void integer_add(const void *arg, int64_t i, int64_t j, int64_t chunk, float *c)
 {
     const integer_job *job = arg;
     const oct_panels *left = job->left, *right = job->right;
     j -= job->col_panel;
-    const int64_t g = chunk * OCT_GROUPS_PER_CHUNK;
-    const int64_t groups = oct_min_i64(left->groups - g, OCT_GROUPS_PER_CHUNK);
-    const int64_t at_left = i * left->groups + g, at_right = j * right->groups + g;
-    const int16_t *a = left->mantissas + at_left * OCT_GEMM_GROUP * OCT_GEMM_MR;
-    const int16_t *b = right->mantissas + at_right * OCT_GEMM_GROUP * OCT_GEMM_NR;
-    const float *a_unit = left->units + at_left * OCT_GEMM_MR;
-    const float *b_unit = right->units + at_right * OCT_GEMM_NR;
-    job->kernels->integer_tile(groups, a, b, a_unit, b_unit, c);
+    const int64_t groups =
+        oct_min_i64(left->groups - chunk * OCT_GROUPS_PER_CHUNK, OCT_GROUPS_PER_CHUNK);
+    const int16_t *b = mantissas_of(right, j, chunk);
+    const float *b_unit = units_of(right, j, chunk);
+    job->kernels->integer_tile(groups, mantissas_of(left, i, chunk), b, units_of(left, i, chunk),
+                               b_unit, c);
+    const oct_remainder_list list = remainders_of(left, i, chunk);
+    if (list.count > 0)
+        job->kernels->left_remainders(&list, b, b_unit, c);
+}
 
-    oct_remainder_list x, y;
-    const bool any_left = remainders_of(left, i, chunk, &x);
-    if (any_left)
-        job->kernels->left_remainders(&x, b, b_unit, c);
-    if (remainders_of(right, j, chunk, &y))
-        job->kernels->right_remainders(&y, any_left ? &x : NULL, a, a_unit, c);
+/* The remainders of the right operand, for some tiles at once. */
+static void integer_add_column(const void *arg, int64_t i, int64_t count, int64_t j, int64_t chunk,
+                               float *c)
+{
+    const integer_job *job = arg;
+    const oct_panels *left = job->left;
+    const oct_remainder_list list = remainders_of(job->right, j - job->col_panel, chunk);
+    if (list.count == 0)
+        return;
+    oct_remainder_list lists[OCT_GEMM_STRIP];
+    for (int64_t t = 0; t < count; t++)
+        lists[t] = remainders_of(left, i + t, chunk);
+    const oct_tile_column column = {.tiles = count,
+                                    .a = mantissas_of(left, i, chunk),
+                                    .a_unit = units_of(left, i, chunk),
+                                    .a_stride = left->groups * OCT_GEMM_GROUP * OCT_GEMM_MR,
+                                    .unit_stride = left->groups * OCT_GEMM_MR,
+                                    .left = lists,
+                                    .c = c};
+    job->kernels->right_remainders(&list, &column);
 }
 
 static oct_status check(const oct_panels *left, oct_side right_side,
@@ -120,6 +147,7 @@ static oct_status multiply_integer(const oct_exec *exec, const oct_panels *left,
                                     .col_panels = right->panels,
                                     .chunks = left->chunks,
                                     .add = integer_add,
+                                    .add_column = integer_add_column,
                                     .arg = &job};
     return oct_gemm_blocks_run(exec, &blocks, err);
 }

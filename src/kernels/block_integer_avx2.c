@@ -424,8 +424,8 @@ INLINE void add_product(float *column, int row, float x, float y)
     _mm256_store_ps(half, _mm256_fmadd_ps(only, _mm256_set1_ps(y), _mm256_load_ps(half)));
 }
 
-static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
-                             const int16_t *a, const float *a_unit, float *c)
+static void tile_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                            const int16_t *a, const float *a_unit, float *c)
 {
     _Alignas(32) float d[NR * LANES] = {0}; /* [column][row] */
     const __m256i rows[2] = {oct_first_lanes(WIDE), oct_first_lanes(MR - WIDE)};
@@ -445,7 +445,7 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
                 target, _mm256_fmadd_ps(odd_or_even(both, entry->k), y, _mm256_load_ps(target)));
         }
     }
-    if (left)
+    if (left->count > 0)
         oct_cross_remainders(right, left, d, add_product);
     for (int64_t j = 0; j < NR; j += WIDE)
         for (int64_t half = 0; half < LANES; half += WIDE) {
@@ -463,6 +463,13 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
                                  _mm256_add_ps(_mm256_loadu_ps(row), _mm256_castsi256_ps(r[i])));
             }
         }
+}
+
+static void right_remainders(const oct_remainder_list *right, const oct_tile_column *column)
+{
+    for (int64_t t = 0; t < column->tiles; t++)
+        tile_remainders(right, &column->left[t], column->a + t * column->a_stride,
+                        column->a_unit + t * column->unit_stride, column->c + t * OCT_GEMM_TILE);
 }
 
 void oct_block_integer_kernels_avx2(oct_gemm_kernels *kernels)

@@ -413,11 +413,10 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
     }
 }
 
-/* A column of d, or zeros if it has not begun. */
-static inline const float *column_of(const float *d, uint32_t columns, size_t j)
+/* All lanes of a column of d, or none if it has not begun. */
+static inline __mmask16 begun(uint32_t columns, size_t j)
 {
-    static const _Alignas(64) float zeros[LANES];
-    return columns >> j & 1 ? d + j * LANES : zeros;
+    return (__mmask16) - (columns >> j & 1);
 }
 
 static inline void add_product(float *column, int row, float x, float y)
@@ -426,38 +425,53 @@ static inline void add_product(float *column, int row, float x, float y)
     _mm512_store_ps(column, _mm512_fmadd_ps(only, _mm512_set1_ps(y), _mm512_load_ps(column)));
 }
 
-static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
-                             const int16_t *a, const float *a_unit, float *c)
+/* c[row][column] += d[column][row]. */
+static void add_transposed(const float *d, uint32_t columns, float *c)
 {
-    _Alignas(64) float d[NR * LANES]; /* [column][row], of columns that have begun */
-    const __mmask16 rows = (1u << MR) - 1;
-    uint32_t columns = 0; /* that have */
-    const oct_remainder *end = right->entries + right->count;
-    for (const oct_remainder *at = right->entries; at < end; at++) {
-        const size_t k = at->k, row = at->row;
-        const __m512i pairs = _mm512_maskz_loadu_epi32(rows, a + k / 2 * 2 * MR);
-        const __m512 x = mantissas_of(pairs, pair_element(k));
-        const __m512 unit = _mm512_maskz_loadu_ps(rows, a_unit + k / OCT_GEMM_GROUP * MR);
-        const __m512 y = _mm512_mul_ps(_mm512_set1_ps(at->value), unit);
-        const __m512 sum = _mm512_load_ps(column_of(d, columns, row));
-        columns |= UINT32_C(1) << row;
-        _mm512_store_ps(d + row * LANES, _mm512_fmadd_ps(x, y, sum));
-    }
-    if (left)
-        oct_cross_remainders(right, left, d, add_product);
     for (int64_t j = 0; j < NR; j += LANES) {
         if (!(columns >> j & 0xffff))
             continue; /* c + 0: no c is -0 */
         __m512i r[LANES];
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++)
-            r[i] = _mm512_load_si512(column_of(d, columns, (size_t)(j + i)));
+            r[i] = _mm512_maskz_load_epi32(begun(columns, (size_t)(j + i)), d + (j + i) * LANES);
         oct_transpose_16x16(r);
 #pragma GCC unroll 14
         for (int i = 0; i < MR; i++) {
             float *row = c + i * NR + j;
             _mm512_storeu_ps(row, _mm512_add_ps(_mm512_loadu_ps(row), _mm512_castsi512_ps(r[i])));
         }
+    }
+}
+
+static void right_remainders(const oct_remainder_list *right, const oct_tile_column *column)
+{
+    _Alignas(
+        64) float d[OCT_GEMM_STRIP][NR * LANES]; /* [column][row], of columns that have begun */
+    const __mmask16 rows = (1u << MR) - 1;
+    uint32_t columns = 0; /* that have */
+    const oct_remainder *end = right->entries + right->count;
+    for (const oct_remainder *at = right->entries; at < end; at++) {
+        const size_t k = at->k, row = at->row;
+        const int16_t *a = column->a + k / 2 * 2 * MR;
+        const float *unit = column->a_unit + k / OCT_GEMM_GROUP * MR;
+        const __m512 value = _mm512_set1_ps(at->value);
+        const __m512i which = pair_element(k);
+        const __mmask16 before = begun(columns, row);
+        columns |= UINT32_C(1) << row;
+        for (int64_t t = 0; t < column->tiles; t++) {
+            float *sum = d[t] + row * LANES;
+            const __m512 x = mantissas_of(_mm512_maskz_loadu_epi32(rows, a), which);
+            const __m512 y = _mm512_mul_ps(value, _mm512_maskz_loadu_ps(rows, unit));
+            _mm512_store_ps(sum, _mm512_fmadd_ps(x, y, _mm512_maskz_load_ps(before, sum)));
+            a += column->a_stride;
+            unit += column->unit_stride;
+        }
+    }
+    for (int64_t t = 0; t < column->tiles; t++) {
+        if (column->left[t].count > 0)
+            oct_cross_remainders(right, &column->left[t], d[t], add_product);
+        add_transposed(d[t], columns, column->c + t * MR * NR);
     }
 }
 

@@ -6,7 +6,7 @@
 #include "base/threads.h"
 
 /* Panels of an item: 8 left panels of one chunk (0.46 MB) and one right panel stay in L2. */
-enum { ITEM_ROW_PANELS = 8, ITEM_COL_PANELS = 8, CACHE_LINE = 64 };
+enum { ITEM_ROW_PANELS = OCT_GEMM_STRIP, ITEM_COL_PANELS = 8, CACHE_LINE = 64 };
 
 /* Items are numbered part by part, a part for each thread: some strips of 8 left panels. So a
  * thread keeps to rows of C, whose left operand it is likely to have made. Within a part, a strip
@@ -20,28 +20,48 @@ typedef struct run {
     float *tiles; /* [threads][ITEM_ROW_PANELS * ITEM_COL_PANELS][OCT_GEMM_TILE] */
 } run;
 
-/* What finish_tile() will write, fetched while the tile is computed: rows of C are pages apart, and
- * each would be waited for. */
-static void prefetch_tile(const oct_gemm_out *out, int64_t row, int64_t rows, int64_t col,
-                          int64_t cols)
+/* A tile in C. */
+typedef struct place {
+    int64_t row, rows, col, cols;
+} place;
+
+static place place_of(const oct_gemm_blocks *b, int64_t i, int64_t j)
 {
-    const size_t size = oct_dtype_bytes(out->dtype);
-    for (int64_t i = 0; i < rows; i++) {
-        const char *line = (const char *)out->data + (size_t)((row + i) * out->ld + col) * size;
-        for (size_t at = 0; at < (size_t)cols * size; at += CACHE_LINE)
-            __builtin_prefetch(line + at, 1);
-    }
+    const int64_t row = i * OCT_GEMM_MR, col = j * OCT_GEMM_NR;
+    return (place){.row = row,
+                   .rows = oct_min_i64(b->rows - row, OCT_GEMM_MR),
+                   .col = col,
+                   .cols = oct_min_i64(b->cols - col, OCT_GEMM_NR)};
 }
 
-static void start_tile(const oct_gemm_out *out, int64_t row, int64_t rows, int64_t col,
-                       int64_t cols, float *c)
+static char *row_of(const oct_gemm_out *out, const place *at, int64_t i)
+{
+    const size_t element = (size_t)((at->row + i) * out->ld + at->col);
+    return (char *)out->data + element * oct_dtype_bytes(out->dtype);
+}
+
+/* What finish_tile() will write, fetched while the tile is computed: rows of C are pages apart, and
+ * each would be waited for. */
+static void prefetch_tile(const oct_gemm_out *out, const place *at)
+{
+    const size_t bytes = (size_t)at->cols * oct_dtype_bytes(out->dtype);
+    for (int64_t i = 0; i < at->rows; i++)
+        for (size_t byte = 0; byte < bytes; byte += CACHE_LINE)
+            __builtin_prefetch(row_of(out, at, i) + byte, 1);
+}
+
+static void start_tile(const oct_gemm_out *out, const place *at, float *c)
 {
     memset(c, 0, OCT_GEMM_TILE * sizeof *c);
     if (out->store != OCT_GEMM_CONTINUE)
         return;
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(c + i * OCT_GEMM_NR, (const float *)out->data + (row + i) * out->ld + col,
-               (size_t)cols * sizeof *c);
+    for (int64_t i = 0; i < at->rows; i++)
+        memcpy(c + i * OCT_GEMM_NR, row_of(out, at, i), (size_t)at->cols * sizeof *c);
+}
+
+static void finish_tile(const run *r, const place *at, const float *c)
+{
+    r->kernels->finish_tile(r->blocks->finish, c, at->row, at->rows, at->col, at->cols);
 }
 
 /* Of a part; parts differ by one strip at most. */
@@ -62,40 +82,54 @@ static void place_item(const run *r, int64_t item, int64_t *strip, int64_t *col_
     *col_item = along_strip ? at % r->col_items : at / strips;
 }
 
+/* One chunk of tiles (i0 .. i1 - 1, j), which lie behind one another from c on. K = 0 still starts
+ * and finishes every tile. */
+static void run_column(const run *r, int64_t i0, int64_t i1, int64_t j, int64_t chunk, float *c)
+{
+    const oct_gemm_blocks *b = r->blocks;
+    const oct_gemm_out *out = b->finish->out;
+    const bool last = chunk >= b->chunks - 1, any = chunk < b->chunks;
+    float *tile = c;
+    for (int64_t i = i0; i < i1; i++, tile += OCT_GEMM_TILE) {
+        const place at = place_of(b, i, j);
+        if (chunk == 0)
+            start_tile(out, &at, tile);
+        if (last)
+            prefetch_tile(out, &at);
+        if (any)
+            b->add(b->arg, i, j, chunk, tile);
+        if (last && !b->add_column)
+            finish_tile(r, &at, tile);
+    }
+    if (!b->add_column)
+        return;
+    if (any)
+        b->add_column(b->arg, i0, i1 - i0, j, chunk, c);
+    tile = c;
+    for (int64_t i = i0; last && i < i1; i++, tile += OCT_GEMM_TILE) {
+        const place at = place_of(b, i, j), next = place_of(b, i + 1, j);
+        prefetch_tile(out, &next); /* again: by now it is in a slower cache */
+        finish_tile(r, &at, tile);
+    }
+}
+
 static void run_item(void *arg, int64_t item, int thread)
 {
     const run *r = arg;
     int64_t strip, col_item;
     place_item(r, item, &strip, &col_item);
     const oct_gemm_blocks *b = r->blocks;
-    const oct_gemm_out *out = b->finish->out;
     const int64_t i0 = b->row_panel + strip * ITEM_ROW_PANELS;
     const int64_t i1 = oct_min_i64(i0 + ITEM_ROW_PANELS, b->row_panel + b->row_panels);
     const int64_t j0 = b->col_panel + col_item * r->col_item_panels;
     const int64_t j1 = oct_min_i64(j0 + r->col_item_panels, b->col_panel + b->col_panels);
     float *tiles = r->tiles + (int64_t)thread * ITEM_ROW_PANELS * ITEM_COL_PANELS * OCT_GEMM_TILE;
-
-    /* K = 0 still starts and finishes every tile. */
     const int64_t rounds = oct_max_i64(b->chunks, 1);
-    for (int64_t chunk = 0; chunk < rounds; chunk++) {
-        float *c = tiles;
-        for (int64_t j = j0; j < j1; j++) {
-            const int64_t col = j * OCT_GEMM_NR;
-            const int64_t cols = oct_min_i64(b->cols - col, OCT_GEMM_NR);
-            for (int64_t i = i0; i < i1; i++, c += OCT_GEMM_TILE) {
-                const int64_t row = i * OCT_GEMM_MR;
-                const int64_t rows = oct_min_i64(b->rows - row, OCT_GEMM_MR);
-                if (chunk == 0)
-                    start_tile(out, row, rows, col, cols, c);
-                if (chunk == rounds - 1)
-                    prefetch_tile(out, row, rows, col, cols);
-                if (chunk < b->chunks)
-                    b->add(b->arg, i, j, chunk, c);
-                if (chunk == rounds - 1)
-                    r->kernels->finish_tile(b->finish, c, row, rows, col, cols);
-            }
-        }
-    }
+    /* Tiles of one chunk are finished before others take their place. */
+    const int64_t step = rounds > 1 ? (i1 - i0) * OCT_GEMM_TILE : 0;
+    for (int64_t chunk = 0; chunk < rounds; chunk++)
+        for (int64_t j = j0; j < j1; j++)
+            run_column(r, i0, i1, j, chunk, tiles + (j - j0) * step);
 }
 
 int64_t oct_gemm_work_bytes(int threads)

@@ -15,6 +15,9 @@ typedef struct oct_gemm_blocks {
     int64_t chunks; /* of k */
     /* Adds chunk `chunk` of the chains of tile (i, j), panel numbers of the whole C. */
     void (*add)(const void *arg, int64_t i, int64_t j, int64_t chunk, float *c);
+    /* If not NULL, follows for tiles (i .. i + count - 1, j), which lie behind one another. */
+    void (*add_column)(const void *arg, int64_t i, int64_t count, int64_t j, int64_t chunk,
+                       float *c);
     const void *arg;
 } oct_gemm_blocks;
 

@@ -262,8 +262,8 @@ static void cross_remainders(const oct_remainder_list *right, const oct_remainde
     }
 }
 
-static void right_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
-                             const int16_t *a, const float *a_unit, float *c)
+static void tile_remainders(const oct_remainder_list *right, const oct_remainder_list *left,
+                            const int16_t *a, const float *a_unit, float *c)
 {
     float d[OCT_GEMM_TILE] = {0};
     for (const oct_remainder *y = right->entries; y < right->entries + right->count; y++) {
@@ -274,10 +274,17 @@ static void right_remainders(const oct_remainder_list *right, const oct_remainde
             *target = fmaf(m, y->value * unit[i], *target);
         }
     }
-    if (left)
+    if (left->count > 0)
         cross_remainders(right, left, d);
     for (int64_t i = 0; i < OCT_GEMM_TILE; i++)
         c[i] += d[i];
+}
+
+static void right_remainders(const oct_remainder_list *right, const oct_tile_column *column)
+{
+    for (int64_t t = 0; t < column->tiles; t++)
+        tile_remainders(right, &column->left[t], column->a + t * column->a_stride,
+                        column->a_unit + t * column->unit_stride, column->c + t * OCT_GEMM_TILE);
 }
 
 /* One NaN for all: which payload survives an FMA depends on its operand order. */

@@ -9,6 +9,7 @@ enum {
     OCT_GEMM_NR = 32,      /* rows of a right panel, columns of a tile */
     OCT_GEMM_LANES = 16,   /* rows that one packing call handles */
     OCT_GEMM_GROUP = 64,   /* k per unit of a block-integer operand */
+    OCT_GEMM_STRIP = 8,    /* left panels whose tiles with a right panel are made together */
     OCT_GEMM_CHUNK = 2048, /* k per round of dense part and remainders; part of the definition */
     OCT_PRESENT_STEP = 4   /* words of 64 k that are looked at together */
 };
@@ -66,6 +67,16 @@ typedef struct oct_remainder_list {
     const uint16_t *before;  /* [words], entries of the words before; undefined for a word of 0 */
 } oct_remainder_list;
 
+/* Tiles of one right panel with left panels that follow one another, in one chunk. */
+typedef struct oct_tile_column {
+    int64_t tiles;                  /* 1 .. OCT_GEMM_STRIP */
+    const int16_t *a;               /* of the first left panel, the next a_stride further */
+    const float *a_unit;            /* the same, unit_stride further */
+    int64_t a_stride, unit_stride;  /* elements */
+    const oct_remainder_list *left; /* [tiles], of the left panels; count 0: none */
+    float *c;                       /* [tiles][OCT_GEMM_MR][OCT_GEMM_NR] */
+} oct_tile_column;
+
 /* How a finished chain becomes an element of C. */
 typedef struct oct_gemm_finish {
     const oct_gemm_out *out;
@@ -111,10 +122,9 @@ struct oct_gemm_kernels {
     /* Left remainders times right mantissas into c[row][0..NR). */
     void (*left_remainders)(const oct_remainder_list *left, const int16_t *b, const float *b_unit,
                             float *c);
-    /* d = 0; right remainders times left mantissas, then (unless left is NULL) times left
-     * remainders, into d; c += d. */
-    void (*right_remainders)(const oct_remainder_list *right, const oct_remainder_list *left,
-                             const int16_t *a, const float *a_unit, float *c);
+    /* For every tile: d = 0; right remainders times left mantissas, then times left remainders,
+     * into d; c += d. */
+    void (*right_remainders)(const oct_remainder_list *right, const oct_tile_column *column);
 
     /* Writes the first `rows` x `cols` elements of a tile to C at (row, col). */
     void (*finish_tile)(const oct_gemm_finish *finish, const float *c, int64_t row, int64_t rows,

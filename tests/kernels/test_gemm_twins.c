@@ -598,40 +598,72 @@ static list *list_new(int64_t groups, int64_t width, int64_t per_mille)
     return l;
 }
 
-static void remainders__of_both_sides__same_sums_as_ref(void **state)
+static void left_remainders__any_list__same_sums_as_ref(void **state)
 {
     (void)state;
     for (int round = 0; round < 40; round++) {
         const int64_t groups = round % 4 ? 1 + random_below(6) : OCT_GEMM_CHUNK / GROUP;
-        guarded a = random_mantissas(groups, MR), b = random_mantissas(groups, NR);
-        guarded a_unit = random_units(groups * MR), b_unit = random_units(groups * NR);
+        guarded b = random_mantissas(groups, NR), b_unit = random_units(groups * NR);
         list *left = list_new(groups, MR, random_below(60));
-        list *right = list_new(groups, NR, random_below(60));
         float before[MR * NR];
         fill_floats(before, MR * NR, false);
         for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
-            const oct_gemm_kernels *fast = &tables[isa].gemm;
             twin c = twin_new(sizeof before);
             twin_fill(&c, before);
             ref()->left_remainders(&left->list, (void *)b.data, (void *)b_unit.data,
                                    (void *)c.wanted.data);
-            fast->left_remainders(&left->list, (void *)b.data, (void *)b_unit.data,
-                                  (void *)c.found.data);
+            tables[isa].gemm.left_remainders(&left->list, (void *)b.data, (void *)b_unit.data,
+                                             (void *)c.found.data);
             check_floats(&c, "left_remainders", isa);
-            const oct_remainder_list *cross = round % 3 ? &left->list : NULL;
-            ref()->right_remainders(&right->list, cross, (void *)a.data, (void *)a_unit.data,
-                                    (void *)c.wanted.data);
-            fast->right_remainders(&right->list, cross, (void *)a.data, (void *)a_unit.data,
-                                   (void *)c.found.data);
-            check_floats(&c, "right_remainders", isa);
             twin_free(&c);
         }
         free(left);
+        guarded_free(&b);
+        guarded_free(&b_unit);
+    }
+}
+
+/* 1 to 8 left panels, which begin somewhat apart, some of them without remainders. */
+static void right_remainders__any_lists_and_tiles__same_sums_as_ref(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 48; round++) {
+        const int64_t tiles = 1 + round % OCT_GEMM_STRIP;
+        const int64_t groups = round % 4 ? 1 + random_below(6) : OCT_GEMM_CHUNK / GROUP;
+        const int64_t stride = groups + random_below(3); /* groups of a panel */
+        guarded a = random_mantissas((tiles - 1) * stride + groups, MR);
+        guarded a_unit = random_units(((tiles - 1) * stride + groups) * MR);
+        list *right = list_new(groups, NR, random_below(60)), *left[OCT_GEMM_STRIP];
+        oct_remainder_list lists[OCT_GEMM_STRIP];
+        for (int64_t t = 0; t < tiles; t++) {
+            left[t] = list_new(groups, MR, random_below(60));
+            lists[t] = left[t]->list;
+            if (random_below(3) == 0)
+                lists[t] = (oct_remainder_list){.count = 0};
+        }
+        float before[OCT_GEMM_STRIP * MR * NR];
+        fill_floats(before, tiles * MR * NR, false);
+        for (int isa = OCT_ISA_AVX2; isa <= (int)oct_cpu_isa(); isa++) {
+            twin c = twin_new((size_t)(tiles * MR * NR) * sizeof(float));
+            twin_fill(&c, before);
+            oct_tile_column column = {.tiles = tiles,
+                                      .a = (void *)a.data,
+                                      .a_unit = (void *)a_unit.data,
+                                      .a_stride = stride * GROUP * MR,
+                                      .unit_stride = stride * MR,
+                                      .left = lists,
+                                      .c = (void *)c.wanted.data};
+            ref()->right_remainders(&right->list, &column);
+            column.c = (void *)c.found.data;
+            tables[isa].gemm.right_remainders(&right->list, &column);
+            check_floats(&c, "right_remainders", isa);
+            twin_free(&c);
+        }
+        for (int64_t t = 0; t < tiles; t++)
+            free(left[t]);
         free(right);
         guarded_free(&a);
-        guarded_free(&b);
         guarded_free(&a_unit);
-        guarded_free(&b_unit);
     }
 }
 
@@ -749,6 +781,8 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
                                     .codes = is_codes ? &codes : NULL};
     const oct_gemm_out out = {.data = timed.b, .ld = NR, .dtype = loop->dtype};
     const oct_gemm_finish finish = {&out, true, 0.5f, 0.25f};
+    static const oct_remainder_list none;
+    const oct_tile_column column = {1, timed.a_mantissas, timed.a_unit, 0, 0, &none, timed.c};
     oct_group_bounds bounds = {0};
     oct_group_units units;
     switch (loop->slot) {
@@ -790,8 +824,7 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
         gemm->left_remainders(&timed.remainders.list, timed.b_mantissas, timed.b_unit, timed.c);
         break;
     case offsetof(oct_kernels, gemm.right_remainders):
-        gemm->right_remainders(&timed.remainders.list, NULL, timed.a_mantissas, timed.a_unit,
-                               timed.c);
+        gemm->right_remainders(&timed.remainders.list, &column);
         break;
     case offsetof(oct_kernels, gemm.finish_tile):
         gemm->finish_tile(&finish, timed.f32, 0, MR, 0, NR);
@@ -852,7 +885,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(lost_elements__any_bits__same_as_ref),
         cmocka_unit_test(fma_tile__any_length__same_sums_as_ref),
         cmocka_unit_test(integer_tile__full_and_mixed_groups__same_sums_as_ref),
-        cmocka_unit_test(remainders__of_both_sides__same_sums_as_ref),
+        cmocka_unit_test(left_remainders__any_list__same_sums_as_ref),
+        cmocka_unit_test(right_remainders__any_lists_and_tiles__same_sums_as_ref),
         cmocka_unit_test(finish_tile__every_edge_and_output__same_bytes_as_ref),
         cmocka_unit_test(times__every_loop_of_the_table__listed_and_callable),
     };
