@@ -416,7 +416,7 @@ static void left_remainders(const oct_remainder_list *left, const int16_t *b, co
 /* All lanes of a column of d, or none if it has not begun. */
 static inline __mmask16 begun(uint32_t columns, size_t j)
 {
-    return (__mmask16) - (columns >> j & 1);
+    return columns >> j & 1 ? 0xffff : 0;
 }
 
 static inline void add_product(float *column, int row, float x, float y)
