@@ -4,9 +4,10 @@
 #if defined(__x86_64__)
 
 #include "kernels/gemm_avx512.h"
+#include "kernels/packing_ahead.h"
 #include "numeric/e8m0.h"
 
-enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, MX_BLOCK = 32 };
+enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, MX_BLOCK = 32, AHEAD = 64 };
 
 static __m512 widen_bf16(__m256i x)
 {
@@ -59,14 +60,18 @@ static float mx_scale(const oct_quantized_matrix *q, int64_t r, int64_t b)
 }
 
 /* Elements k .. of row r, at most 16 and never across a multiple of 16. */
-static __m512 load_along_k(const oct_fma_source *s, const oct_code_table *table, __mmask16 lanes,
-                           int64_t r, int64_t k)
+static __m512 load_codes_along_k(const oct_quantized_matrix *q, const oct_code_table *table,
+                                 __mmask16 lanes, int64_t r, int64_t k)
 {
-    const oct_quantized_matrix *q = s->codes;
-    if (!q)
-        return load_dense(s, lanes, r * s->ld + k);
     const __m512 x = decode(table, lanes, q->codes + r * q->ld + k);
     return q->scales ? _mm512_mul_ps(x, _mm512_set1_ps(mx_scale(q, r, k / MX_BLOCK))) : x;
+}
+
+/* The address of an element; past the end it may be fetched, not read. */
+static const char *element_at(const oct_fma_source *s, int64_t at)
+{
+    const size_t size = s->codes ? 1 : oct_dtype_bytes(s->dtype);
+    return (const char *)(s->codes ? (const void *)s->codes->codes : s->data) + (size_t)at * size;
 }
 
 /* 16 rows of a panel, k contiguous: transposed 16 x 16. k is a multiple of 16. */
@@ -75,16 +80,25 @@ static void pack_contiguous(const oct_fma_source *s, const oct_code_table *table
 {
     const int64_t lanes = width - lane < LANES ? width - lane : LANES;
     const int64_t rows = s->rows - row - lane < lanes ? s->rows - row - lane : lanes;
+    const int64_t ld = s->codes ? s->codes->ld : s->ld;
     for (int64_t i = 0; i < kc; i += LANES) {
         const __mmask16 along = first_lanes(kc - i);
         __m512i r[LANES];
-        for (int64_t j = 0; j < LANES; j++)
-            r[j] = j < rows
-                       ? _mm512_castps_si512(load_along_k(s, table, along, row + lane + j, k + i))
-                       : _mm512_setzero_si512();
+        for (int64_t j = 0; j < LANES; j++) {
+            r[j] = _mm512_setzero_si512();
+            if (j >= rows)
+                continue;
+            const int64_t at = (row + lane + j) * ld + k + i;
+            oct_prefetch(element_at(s, at + AHEAD));
+            r[j] = _mm512_castps_si512(
+                s->codes ? load_codes_along_k(s->codes, table, along, row + lane + j, k + i)
+                         : load_dense(s, along, at));
+        }
         oct_transpose_16x16(r);
-        for (int64_t j = 0; j < LANES && i + j < kc; j++)
+        for (int64_t j = 0; j < LANES && i + j < kc; j++) {
+            oct_prefetch(panel + (i + j + LANES) * width + lane);
             _mm512_mask_storeu_epi32(panel + (i + j) * width + lane, first_lanes(lanes), r[j]);
+        }
     }
 }
 
@@ -96,13 +110,17 @@ static void pack_strided(const oct_fma_source *s, const oct_code_table *table, i
     const int64_t rows = s->rows - row - lane < lanes ? s->rows - row - lane : lanes;
     const __mmask16 inside = rows > 0 ? first_lanes(rows) : (__mmask16)0;
     const oct_quantized_matrix *q = s->codes;
+    const int64_t ld = q ? q->ld : s->ld;
     _Alignas(64) float scale[LANES] = {0};
     for (int64_t i = 0; i < kc; i++) {
         __m512 x;
+        const int64_t at = (k + i) * ld + row + lane;
+        oct_prefetch(element_at(s, at + AHEAD * ld));
+        oct_prefetch(panel + (i + LANES) * width + lane);
         if (!q) {
-            x = load_dense(s, inside, (k + i) * s->ld + row + lane);
+            x = load_dense(s, inside, at);
         } else {
-            x = decode(table, inside, q->codes + (k + i) * q->ld + row + lane);
+            x = decode(table, inside, q->codes + at);
             if (q->scales && (i == 0 || (k + i) % MX_BLOCK == 0))
                 for (int64_t j = 0; j < rows; j++)
                     scale[j] = mx_scale(q, row + lane + j, (k + i) / MX_BLOCK);

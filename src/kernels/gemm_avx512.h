@@ -5,7 +5,7 @@
 #include <immintrin.h>
 
 /* Rows become columns: r[i] lane j <-> r[j] lane i, 32-bit lanes. */
-static inline void oct_transpose_16x16(__m512i r[16])
+static inline __attribute__((always_inline)) void oct_transpose_16x16(__m512i r[16])
 {
     __m512i t[16];
 #pragma GCC unroll 8
