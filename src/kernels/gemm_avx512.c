@@ -155,8 +155,8 @@ static void fma_tile(int64_t kc, const float *a, const float *b, float *c)
     for (int64_t k = 0; k < kc; k++) {
         const __m512 b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + 16);
         _mm_prefetch((const char *)(a + 64 * MR), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + 16 * NR), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + 16 * NR + 16), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 32 * NR), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + 32 * NR + 16), _MM_HINT_T0);
 #pragma GCC unroll 14
         for (int i = 0; i < MR; i++) {
             const __m512 x = _mm512_set1_ps(a[i]);
@@ -189,34 +189,47 @@ static __m512i bf16_bits(__m512 x)
     return _mm512_srli_epi32(_mm512_add_epi32(bits, up), 16);
 }
 
+/* 16 elements of a chain, from column `col` of C on, as they are before the rounding to BF16. */
+static inline __m512 finished(const oct_gemm_finish *finish, const float *c, int64_t col,
+                              __mmask16 lanes)
+{
+    __m512 y = _mm512_loadu_ps(c);
+    if (finish->scaled)
+        y = _mm512_mul_ps(_mm512_mul_ps(y, _mm512_set1_ps(finish->left_scale)),
+                          _mm512_set1_ps(finish->right_scale));
+    if (finish->out->bias)
+        y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, finish->out->bias + col));
+    return canonical(y);
+}
+
+static void finish_f32(const oct_gemm_out *out, float *target, __mmask16 lanes, __m512 y)
+{
+    if (out->round_bf16)
+        y = _mm512_castsi512_ps(_mm512_slli_epi32(bf16_bits(y), 16));
+    if (out->store == OCT_GEMM_FOLD)
+        y = canonical(_mm512_add_ps(_mm512_maskz_loadu_ps(lanes, target), y));
+    _mm512_mask_storeu_ps(target, lanes, y);
+}
+
 static void finish_tile(const oct_gemm_finish *finish, const float *c, int64_t row, int64_t rows,
                         int64_t col, int64_t cols)
 {
     const oct_gemm_out *out = finish->out;
-    const __m512 left = _mm512_set1_ps(finish->left_scale);
-    const __m512 right = _mm512_set1_ps(finish->right_scale);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j += LANES) {
-            const __mmask16 lanes = first_lanes(cols - j);
-            const int64_t at = (row + i) * out->ld + col + j;
-            __m512 y = _mm512_loadu_ps(c + i * NR + j);
-            if (finish->scaled)
-                y = _mm512_mul_ps(_mm512_mul_ps(y, left), right);
-            if (out->bias)
-                y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(lanes, out->bias + col + j));
-            y = canonical(y);
-            if (out->dtype == OCT_DTYPE_BF16) {
-                _mm256_mask_storeu_epi16((uint16_t *)out->data + at, lanes,
-                                         _mm512_cvtepi32_epi16(bf16_bits(y)));
-                continue;
-            }
-            float *target = (float *)out->data + at;
-            if (out->round_bf16)
-                y = _mm512_castsi512_ps(_mm512_slli_epi32(bf16_bits(y), 16));
-            if (out->store == OCT_GEMM_FOLD)
-                y = canonical(_mm512_add_ps(_mm512_maskz_loadu_ps(lanes, target), y));
-            _mm512_mask_storeu_ps(target, lanes, y);
+    const __mmask16 low = first_lanes(cols), high = first_lanes(cols < LANES ? 0 : cols - LANES);
+    int64_t at = row * out->ld + col;
+    for (int64_t i = 0; i < rows; i++, c += NR, at += out->ld) {
+        const __m512 first = finished(finish, c, col, low);
+        const __m512 second = finished(finish, c + LANES, col + LANES, high);
+        if (out->dtype == OCT_DTYPE_BF16) {
+            const __m256i words = _mm512_cvtepi32_epi16(bf16_bits(first));
+            const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(words),
+                                                    _mm512_cvtepi32_epi16(bf16_bits(second)), 1);
+            _mm512_mask_storeu_epi16((uint16_t *)out->data + at, _mm512_kunpackw(high, low), both);
+        } else {
+            finish_f32(out, (float *)out->data + at, low, first);
+            finish_f32(out, (float *)out->data + at + LANES, high, second);
         }
+    }
 }
 
 void oct_gemm_kernels_avx512(oct_gemm_kernels *kernels)

@@ -15,6 +15,7 @@ enum { ITEM_ROW_PANELS = OCT_GEMM_STRIP, ITEM_COL_PANELS = 8, CACHE_LINE = 64 };
 typedef struct run {
     const oct_gemm_blocks *blocks;
     const oct_gemm_kernels *kernels;
+    size_t element; /* bytes of one of C */
     int64_t row_items, col_items, col_item_panels;
     int64_t parts;
     float *tiles; /* [threads][ITEM_ROW_PANELS * ITEM_COL_PANELS][OCT_GEMM_TILE] */
@@ -34,29 +35,34 @@ static place place_of(const oct_gemm_blocks *b, int64_t i, int64_t j)
                    .cols = oct_min_i64(b->cols - col, OCT_GEMM_NR)};
 }
 
-static char *row_of(const oct_gemm_out *out, const place *at, int64_t i)
+/* Its first element there. */
+static char *first_of(const run *r, const place *at)
 {
-    const size_t element = (size_t)((at->row + i) * out->ld + at->col);
-    return (char *)out->data + element * oct_dtype_bytes(out->dtype);
+    const oct_gemm_out *out = r->blocks->finish->out;
+    return (char *)out->data + (size_t)(at->row * out->ld + at->col) * r->element;
 }
 
 /* What finish_tile() will write, fetched while the tile is computed: rows of C are pages apart, and
  * each would be waited for. */
-static void prefetch_tile(const oct_gemm_out *out, const place *at)
+static void prefetch_tile(const run *r, const place *at)
 {
-    const size_t bytes = (size_t)at->cols * oct_dtype_bytes(out->dtype);
-    for (int64_t i = 0; i < at->rows; i++)
+    const size_t bytes = (size_t)at->cols * r->element;
+    const size_t step = (size_t)r->blocks->finish->out->ld * r->element;
+    const char *line = first_of(r, at);
+    for (int64_t i = 0; i < at->rows; i++, line += step)
         for (size_t byte = 0; byte < bytes; byte += CACHE_LINE)
-            __builtin_prefetch(row_of(out, at, i) + byte, 1);
+            __builtin_prefetch(line + byte, 1);
 }
 
-static void start_tile(const oct_gemm_out *out, const place *at, float *c)
+static void start_tile(const run *r, const place *at, float *c)
 {
+    const oct_gemm_out *out = r->blocks->finish->out;
     memset(c, 0, OCT_GEMM_TILE * sizeof *c);
     if (out->store != OCT_GEMM_CONTINUE)
         return;
+    const float *from = (const float *)(const void *)first_of(r, at);
     for (int64_t i = 0; i < at->rows; i++)
-        memcpy(c + i * OCT_GEMM_NR, row_of(out, at, i), (size_t)at->cols * sizeof *c);
+        memcpy(c + i * OCT_GEMM_NR, from + i * out->ld, (size_t)at->cols * sizeof *c);
 }
 
 static void finish_tile(const run *r, const place *at, const float *c)
@@ -87,15 +93,14 @@ static void place_item(const run *r, int64_t item, int64_t *strip, int64_t *col_
 static void run_column(const run *r, int64_t i0, int64_t i1, int64_t j, int64_t chunk, float *c)
 {
     const oct_gemm_blocks *b = r->blocks;
-    const oct_gemm_out *out = b->finish->out;
     const bool last = chunk >= b->chunks - 1, any = chunk < b->chunks;
     float *tile = c;
     for (int64_t i = i0; i < i1; i++, tile += OCT_GEMM_TILE) {
         const place at = place_of(b, i, j);
         if (chunk == 0)
-            start_tile(out, &at, tile);
+            start_tile(r, &at, tile);
         if (last)
-            prefetch_tile(out, &at);
+            prefetch_tile(r, &at);
         if (any)
             b->add(b->arg, i, j, chunk, tile);
         if (last && !b->add_column)
@@ -108,7 +113,7 @@ static void run_column(const run *r, int64_t i0, int64_t i1, int64_t j, int64_t 
     tile = c;
     for (int64_t i = i0; last && i < i1; i++, tile += OCT_GEMM_TILE) {
         const place at = place_of(b, i, j), next = place_of(b, i + 1, j);
-        prefetch_tile(out, &next); /* again: by now it is in a slower cache */
+        prefetch_tile(r, &next); /* again: by now it is in a slower cache */
         finish_tile(r, &at, tile);
     }
 }
@@ -140,7 +145,9 @@ int64_t oct_gemm_work_bytes(int threads)
 
 oct_status oct_gemm_blocks_run(const oct_exec *exec, const oct_gemm_blocks *blocks, oct_err *err)
 {
-    run r = {.blocks = blocks, .kernels = &exec->kernels->gemm};
+    run r = {.blocks = blocks,
+             .kernels = &exec->kernels->gemm,
+             .element = oct_dtype_bytes(blocks->finish->out->dtype)};
     r.row_items = oct_ceil_div(blocks->row_panels, ITEM_ROW_PANELS);
     /* Narrower items where the product is too small to feed every thread. */
     const int64_t per_thread =

@@ -453,6 +453,8 @@ static void block_integer_gemm__k_beyond_chunks__equals_the_spec(void **state)
     static const int64_t ks[] = {2047, 2048, 2049, 4161};
     for (int i = 0; i < 8; i++) {
         check_sizes(execs, (oct_format)(i % 2), 17, 35, ks[i / 2], DATA_NORMAL, DATA_NORMAL);
+        if (i == 4) /* columns in an item */
+            check_sizes(execs, OCT_FORMAT_MXFP8, 17, 32 * 4 + 1, ks[2], DATA_NORMAL, DATA_NORMAL);
         check_sizes(execs, (oct_format)(i % 2), 1, 1, ks[i / 2], DATA_NORMAL, DATA_NORMAL);
     }
     execs_close(execs);
