@@ -7,6 +7,8 @@
 #include "kernels/packing_ahead.h"
 #include "numeric/e8m0.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, MX_BLOCK = 32, AHEAD = 64 };
 
 static __m512 widen_bf16(__m256i x)
@@ -67,11 +69,15 @@ static __m512 load_codes_along_k(const oct_quantized_matrix *q, const oct_code_t
     return q->scales ? _mm512_mul_ps(x, _mm512_set1_ps(mx_scale(q, r, k / MX_BLOCK))) : x;
 }
 
-/* The address of an element; past the end it may be fetched, not read. */
-static const char *element_at(const oct_fma_source *s, int64_t at)
+/* Fetches element `at`, which may lie past the end. */
+INLINE void prefetch_element(const oct_fma_source *s, int64_t at)
 {
-    const size_t size = s->codes ? 1 : oct_dtype_bytes(s->dtype);
-    return (const char *)(s->codes ? (const void *)s->codes->codes : s->data) + (size_t)at * size;
+    if (s->codes)
+        oct_prefetch(s->codes->codes + at);
+    else if (s->dtype == OCT_DTYPE_F32)
+        oct_prefetch((const float *)s->data + at);
+    else
+        oct_prefetch((const uint16_t *)s->data + at);
 }
 
 /* 16 rows of a panel, k contiguous: transposed 16 x 16. k is a multiple of 16. */
@@ -89,7 +95,7 @@ static void pack_contiguous(const oct_fma_source *s, const oct_code_table *table
             if (j >= rows)
                 continue;
             const int64_t at = (row + lane + j) * ld + k + i;
-            oct_prefetch(element_at(s, at + AHEAD));
+            prefetch_element(s, at + AHEAD);
             r[j] = _mm512_castps_si512(
                 s->codes ? load_codes_along_k(s->codes, table, along, row + lane + j, k + i)
                          : load_dense(s, along, at));
@@ -115,7 +121,7 @@ static void pack_strided(const oct_fma_source *s, const oct_code_table *table, i
     for (int64_t i = 0; i < kc; i++) {
         __m512 x;
         const int64_t at = (k + i) * ld + row + lane;
-        oct_prefetch(element_at(s, at + AHEAD * ld));
+        prefetch_element(s, at + AHEAD * ld);
         oct_prefetch(panel + (i + LANES) * width + lane);
         if (!q) {
             x = load_dense(s, inside, at);
