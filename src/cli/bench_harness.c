@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/median.h"
 #include "base/size.h"
 
 oct_status oct_bench_open(const oct_bench_options *options, oct_bench *bench, oct_err *err)
@@ -35,18 +36,6 @@ static double seconds_now(int threads)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    return values[count / 2];
-}
-
 /* Rates of one variant over all turns. */
 typedef struct measurement {
     double rates[OCT_BENCH_MAX_TURNS]; /* by turn */
@@ -58,7 +47,7 @@ static void summarise(measurement *m, int turns)
 {
     double sorted[OCT_BENCH_MAX_TURNS];
     memcpy(sorted, m->rates, (size_t)turns * sizeof *sorted);
-    m->median = median_of(sorted, turns);
+    m->median = oct_median(sorted, turns);
     m->best = sorted[turns - 1];
     m->spread = (sorted[turns - 1] - sorted[0]) / m->median;
 }
@@ -83,10 +72,9 @@ static int short_length(const char *format)
  * other: what slows a machine down for a while slows both. */
 static double median_ratio(const case_result *result, int v, int base)
 {
-    double ratios[OCT_BENCH_MAX_TURNS];
-    for (int turn = 0; turn < result->turns; turn++)
-        ratios[turn] = result->measurements[v].rates[turn] / result->measurements[base].rates[turn];
-    return median_of(ratios, result->turns);
+    double work[OCT_BENCH_MAX_TURNS];
+    return oct_median_ratio(result->measurements[v].rates, result->measurements[base].rates,
+                            result->turns, work);
 }
 
 /* Rate over that of our own variant of `format`, or of `peer` unless NULL; 0 if there is none. */

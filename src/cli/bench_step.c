@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/median.h"
 #include "base/profile.h"
 #include "base/size.h"
 #include "cli/job.h"
@@ -112,20 +113,6 @@ static oct_status run_child(const char *const *words, char **output, oct_err *er
     return OCT_OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, int count)
-{
-    double sorted[MAX_STEPS];
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
-    return 0.5 * (sorted[(count - 1) / 2] + sorted[count / 2]);
-}
-
 static double number_of(const json_t *object, const char *key)
 {
     return json_number_value(json_object_get(object, key));
@@ -140,12 +127,13 @@ static oct_status read_turn(plan *p, row *r, const json_t *result, oct_err *err)
     for (int i = 0; i < count && i < MAX_STEPS; i++)
         seconds[i] = json_number_value(json_array_get(steps, (size_t)i));
     p->tokens = (int64_t)number_of(result, "tokens");
-    if (count < 1 || p->tokens < 1 || !(median(seconds, count) > 0.0))
+    const double step = count > 0 ? oct_median(seconds, oct_min_i64(count, MAX_STEPS)) : 0.0;
+    if (p->tokens < 1 || !(step > 0.0))
         return OCT_FAIL(err, OCT_E_KERNEL,
                         "a process of bench step measured nothing: %d steps of %lld tokens, at "
                         "least 1 of each is required",
                         count, (long long)p->tokens);
-    r->rates[r->turns] = (double)p->tokens / median(seconds, count);
+    r->rates[r->turns] = (double)p->tokens / step;
     for (int part = 0; part < OCT_PART_COUNT; part++) {
         const json_t *of_part = json_object_get(parts, oct_part_name((oct_part)part));
         r->seconds[r->turns][part] = number_of(of_part, "seconds");
@@ -181,7 +169,9 @@ static oct_status run_turn(plan *p, row *r, oct_err *err)
 
 static double rate_of(const row *r)
 {
-    return median(r->rates, r->turns);
+    double work[OCT_BENCH_MAX_TURNS];
+    memcpy(work, r->rates, sizeof work);
+    return oct_median(work, r->turns);
 }
 
 static double spread_of(const row *r)
@@ -199,7 +189,7 @@ static double part_of(const row *r, const double values[][OCT_PART_COUNT], int p
     double of_turns[OCT_BENCH_MAX_TURNS];
     for (int t = 0; t < r->turns; t++)
         of_turns[t] = values[t][part];
-    return median(of_turns, r->turns);
+    return oct_median(of_turns, r->turns);
 }
 
 /* Floor of the step over its time. */
@@ -214,10 +204,8 @@ static double share_of_limit(const plan *p, const row *r)
 /* Median over the turns of the ratio of two rows, which ran in each turn one after the other. */
 static double median_ratio(const row *r, const row *base)
 {
-    double ratios[OCT_BENCH_MAX_TURNS];
-    for (int t = 0; t < r->turns; t++)
-        ratios[t] = r->rates[t] / base->rates[t];
-    return median(ratios, r->turns);
+    double work[OCT_BENCH_MAX_TURNS];
+    return oct_median_ratio(r->rates, base->rates, r->turns, work);
 }
 
 /* The rate over that of another row: the same layout in BF16, or the first layout in this format.

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/median.h"
 #include "config/config.h"
 #include "data/dataset.h"
 #include "model/deepseek_v3/hf_config.h"
@@ -98,12 +99,6 @@ oct_status oct_curve_read(const char *run_dir, oct_arena *arena, oct_curve *out,
     return status;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, oct_err *err)
 {
     const int64_t first = curve->count / 10, count = curve->count - first;
@@ -115,8 +110,7 @@ double oct_curve_tokens_per_second(const oct_curve *curve, oct_arena *scratch, o
         const oct_curve_point *point = &curve->points[first + i];
         rates[i] = (double)point->tokens / point->step_seconds;
     }
-    qsort(rates, (size_t)count, sizeof(double), compare_doubles);
-    return 0.5 * (rates[(count - 1) / 2] + rates[count / 2]);
+    return oct_median(rates, count);
 }
 
 const oct_curve_point *oct_curve_at(const oct_curve *curve, int64_t step)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/median.h"
 #include "base/size.h"
 #include "verify/low_precision_off.h"
 #include "verify/performance.h"
@@ -271,12 +272,6 @@ static bool same_bits(const oct_verify_run *a, const oct_verify_run *b)
     return true;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of the steady steps: what disturbs a few of them does not matter. */
 static double median_seconds(const oct_verify_run *run, int64_t warmup)
 {
@@ -286,8 +281,7 @@ static double median_seconds(const oct_verify_run *run, int64_t warmup)
     for (size_t i = (size_t)warmup; i < json_array_size(run->metrics) && count < MOST_STEPS; i++)
         seconds[count++] =
             json_number_value(json_object_get(json_array_get(run->metrics, i), "step_seconds"));
-    qsort(seconds, count, sizeof *seconds, compare_doubles);
-    return count ? 0.5 * (seconds[(count - 1) / 2] + seconds[count / 2]) : (double)NAN;
+    return count ? oct_median(seconds, (int64_t)count) : (double)NAN;
 }
 
 static oct_status check_off(bench *b, oct_err *err)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "verify/chart.h"
 #include "verify/report_parts.h"
 
@@ -145,12 +146,6 @@ void oct_report_curves(oct_html *html, const json_t *report)
 
 /* --- all runs --------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_of(const json_t *run, const char *key)
 {
     const size_t count = json_array_size(json_object_get(run, key));
@@ -160,10 +155,8 @@ static double median_of(const json_t *run, const char *key)
         values[n] = value_at(run, key, i);
         n += isfinite(values[n]) != 0;
     }
-    if (values && n > 0) {
-        qsort(values, n, sizeof *values, compare_doubles);
-        result = 0.5 * (values[(n - 1) / 2] + values[n / 2]);
-    }
+    if (values && n > 0)
+        result = oct_median(values, (int64_t)n);
     free(values);
     return result;
 }

@@ -3,15 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
+
 static bool has_scale(const oct_verify_event *event)
 {
     return event->fields.kind == OCT_TRACE_QUANTIZE && event->fields.has_scale;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* values: room for all events of the trace. */
@@ -30,11 +26,10 @@ static json_t *row_of(const oct_verify_trace *trace, const oct_trace_event *firs
         else
             bad++;
     }
-    qsort(values, count, sizeof *values, compare_doubles);
+    const double median = count ? oct_median(values, (int64_t)count) : 0.0; /* sorts them */
     return json_pack("{s:s,s:s,s:I,s:I,s:I,s:f,s:f,s:f}", "role", first->role, "format",
                      first->format, "count", (json_int_t)count, "bad", (json_int_t)bad, "zero",
-                     (json_int_t)zero, "min", count ? values[0] : 0.0, "median",
-                     count ? 0.5 * (values[(count - 1) / 2] + values[count / 2]) : 0.0, "max",
+                     (json_int_t)zero, "min", count ? values[0] : 0.0, "median", median, "max",
                      count ? values[count - 1] : 0.0);
 }
 
