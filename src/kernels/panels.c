@@ -175,27 +175,55 @@ static void pack_group(const pack_job *job, int64_t panel, int64_t group, half_n
                   lanes * 4, &notes[half], facts);
 }
 
-/* Element k of row `row`, which is not zero. scale: of its block, in MXFP8. */
-static oct_remainder remainder_of(const pack_job *job, int64_t row, int64_t k, uint8_t scale,
-                                  oct_panel_facts *facts)
+/* Writes k and row of the remainders of one group to a list, k ascending; returns their number. */
+static int64_t list_group(const half_notes *notes, int64_t halves, int64_t in_chunk,
+                          uint64_t elements, oct_remainder *list)
+{
+    int64_t count = 0;
+    for (; elements; elements &= elements - 1) {
+        const int k = __builtin_ctzll(elements);
+        /* Bit 2r + half for row r of a half: one loop for both, mostly of one turn. */
+        uint32_t rows = notes[0].lost[in_chunk][k / 2] >> k % 2 & 0x55555555u;
+        if (halves > 1)
+            rows |= (notes[1].lost[in_chunk][k / 2] >> k % 2 & 0x55555555u) << 1;
+        do {
+            const unsigned bit = (unsigned)__builtin_ctz(rows);
+            list[count].k = (uint16_t)(in_chunk * OCT_GEMM_GROUP + k);
+            list[count++].row = (uint16_t)(bit % 2 * OCT_GEMM_LANES + bit / 2);
+            rows &= rows - 1;
+        } while (rows);
+    }
+    return count;
+}
+
+/* Gives the entries of a list of one panel, in the chunk that begins at element `begin`, their
+ * values. */
+static void list_values(const pack_job *job, int64_t panel, int64_t begin, const half_notes *notes,
+                        oct_remainder *list, int64_t count, oct_panel_facts *facts)
 {
     const oct_panels *p = job->panels;
     const oct_quantized_matrix *q = &p->source;
     const oct_code_table *table = &job->kernels->tables[q->format];
-    const uint8_t code = q->codes[q->k_contiguous ? row * q->ld + k : k * q->ld + row];
-    float value = table->value[code];
-    int exponent = table->exponent[code & 0x7f];
-    if (q->format == OCT_FORMAT_MXFP8) {
-        value *= oct_e8m0_decode(scale);
-        exponent += scale - 127;
+    const int64_t row_step = q->k_contiguous ? q->ld : 1, k_step = q->k_contiguous ? 1 : q->ld;
+    const uint8_t *codes = q->codes + panel * p->width * row_step + begin * k_step;
+    for (oct_remainder *at = list; at < list + count; at++) {
+        const uint8_t code = codes[at->row * row_step + at->k * k_step];
+        float value = table->value[code];
+        int exponent = table->exponent[code & 0x7f];
+        if (q->format == OCT_FORMAT_MXFP8) {
+            const half_notes *half = &notes[at->row / OCT_GEMM_LANES];
+            const uint8_t scale = half->scales[at->k / OCT_GEMM_GROUP][at->row % OCT_GEMM_LANES]
+                                              [at->k / MX_BLOCK % 2];
+            value *= oct_e8m0_decode(scale);
+            exponent += scale - 127;
+        }
+        at->value = value;
+        note_exponents(facts, exponent, exponent);
     }
-    note_exponents(facts, exponent, exponent);
-    return (oct_remainder){
-        .value = value, .k = (uint16_t)(k % OCT_GEMM_CHUNK), .row = (uint16_t)(row % p->width)};
 }
 
-/* Lists the remainders of groups g .. g + groups - 1 of one panel, a chunk or its beginning, k
- * ascending. Its codes are still in the cache. */
+/* Lists the remainders of groups g .. g + groups - 1 of one panel, a chunk or its beginning. Its
+ * codes are still in the cache. */
 static void list_chunk(pack_job *job, int64_t panel, int64_t g, int64_t groups,
                        const half_notes *notes, oct_panel_facts *facts)
 {
@@ -222,21 +250,11 @@ static void list_chunk(pack_job *job, int64_t panel, int64_t g, int64_t groups,
     for (int64_t i = 0; i < groups; i++) {
         present[i] = elements[i];
         before[i] = (uint16_t)next; /* at most 32 * 1984 precede the last group of a chunk */
-        for (uint64_t left = elements[i]; left; left &= left - 1) {
-            const int k = __builtin_ctzll(left);
-            for (int64_t half = 0; half < halves; half++) {
-                uint32_t bits = notes[half].lost[i][k / 2] >> k % 2 & 0x55555555u;
-                for (; bits; bits &= bits - 1) {
-                    const int r = __builtin_ctz(bits) / 2;
-                    list[next++] = remainder_of(job, panel * p->width + half * OCT_GEMM_LANES + r,
-                                                (g + i) * OCT_GEMM_GROUP + k,
-                                                notes[half].scales[i][r][k / MX_BLOCK], facts);
-                }
-            }
-        }
+        next += list_group(notes, halves, i, elements[i], list + next);
     }
     for (int64_t i = groups; i < OCT_GROUPS_PER_CHUNK && g + i < p->words; i++)
         present[i] = 0;
+    list_values(job, panel, g * OCT_GEMM_GROUP, notes, list, count, facts);
 }
 
 /* How many panels take their groups in turn. Where rows are contiguous a cache line of codes holds

@@ -2,15 +2,6 @@
 
 #include "numeric/bf16.h"
 
-float oct_e8m0_decode(uint8_t code)
-{
-    if (code == 0)
-        return 0x1p-127f;
-    if (code == 0xff)
-        return oct_f32_from_bits(0x7fc00000u);
-    return oct_f32_from_bits((uint32_t)code << 23);
-}
-
 uint8_t oct_e8m0_encode(float x)
 {
     const uint32_t bits = oct_f32_bits(x) & 0x7fffffffu;

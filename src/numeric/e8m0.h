@@ -5,11 +5,20 @@
 
 #include <stdint.h>
 
+#include "numeric/bf16.h"
+
 /* The shared-exponent rule: 1 rounds up (training), 0 is the OCP floor rule (tools and tests). */
 typedef enum oct_mx_rule { OCT_MX_RULE_FLOOR = 0, OCT_MX_RULE_ROUND_UP = 1 } oct_mx_rule;
 
 /* The value of a code, exact (2^-127 is an FP32 subnormal); a quiet NaN for ff. */
-float oct_e8m0_decode(uint8_t code);
+static inline float oct_e8m0_decode(uint8_t code)
+{
+    if (code == 0)
+        return 0x1p-127f;
+    if (code == 0xff)
+        return oct_f32_from_bits(0x7fc00000u);
+    return oct_f32_from_bits((uint32_t)code << 23);
+}
 
 /* The smallest code whose value is >= x, x >= 0 (00 for everything up to 2^-127). NaN, infinity and
  * what exceeds 2^127 give ff. */
