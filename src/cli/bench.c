@@ -18,6 +18,7 @@ static const struct {
      oct_bench_layer},
     {"attention", "the causal core, forward and backward, BF16", oct_bench_attention},
     {"quantize", "BF16 to 8 bits; input elements", oct_bench_quantize},
+    {"pack", "8-bit operands into panels; elements", oct_bench_pack},
     {"step", "whole training steps on random ids, a process for each turn", oct_bench_step},
 };
 
@@ -147,7 +148,7 @@ int oct_command_bench(int argc, char **argv)
     for (int b = 0; what && b < (int)(sizeof benches / sizeof benches[0]); b++)
         if (strcmp(what, benches[b].name) == 0)
             return run_bench(b, &options);
-    return oct_cli_usage(name,
-                         "unknown bench '%s', gemm, layer, attention, quantize or step is required",
-                         what ? what : "");
+    return oct_cli_usage(
+        name, "unknown bench '%s', gemm, layer, attention, quantize, pack or step is required",
+        what ? what : "");
 }

@@ -92,6 +92,7 @@ oct_status oct_bench_case(oct_bench *bench, const char *name, const char *case_n
 oct_status oct_bench_gemm(oct_bench *bench, oct_err *err) OCT_MUST_CHECK;
 oct_status oct_bench_layer(oct_bench *bench, oct_err *err) OCT_MUST_CHECK;
 oct_status oct_bench_quantize(oct_bench *bench, oct_err *err) OCT_MUST_CHECK;
+oct_status oct_bench_pack(oct_bench *bench, oct_err *err) OCT_MUST_CHECK;
 oct_status oct_bench_attention(oct_bench *bench, oct_err *err) OCT_MUST_CHECK;
 oct_status oct_bench_step(oct_bench *bench, oct_err *err) OCT_MUST_CHECK;
 

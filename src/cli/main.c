@@ -45,7 +45,7 @@ static const oct_command commands[] = {
     {"checkpoint", oct_command_checkpoint, "ls|verify|show|hash DIR", "look into checkpoints"},
     {"report", oct_command_report, "[--data] RUN_DIR...", "compare the metrics of runs"},
     {"bench", oct_command_bench,
-     "gemm|layer|attention|quantize|step [CONFIG...] [--threads N] [--turns N] [--json] "
+     "gemm|layer|attention|quantize|pack|step [CONFIG...] [--threads N] [--turns N] [--json] "
      "[--case PART] [--shape TxIxO] [--shrink N] [--no-peers] [--steps N] [--formats F,...] "
      "[--layouts RANKSxTHREADS,...]",
      "measure speed on this machine"},
