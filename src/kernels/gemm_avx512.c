@@ -11,13 +11,13 @@
 
 enum { MR = OCT_GEMM_MR, NR = OCT_GEMM_NR, LANES = OCT_GEMM_LANES, MX_BLOCK = 32, AHEAD = 64 };
 
-static __m512 widen_bf16(__m256i x)
+INLINE __m512 widen_bf16(__m256i x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
 /* One byte of the BF16 value of 16 codes; sign bits of the codes do not count. */
-static __m512i value_byte(const uint8_t bytes[128], __m512i codes)
+INLINE __m512i value_byte(const uint8_t bytes[128], __m512i codes)
 {
     const __m512i low = _mm512_loadu_si512(bytes), high = _mm512_loadu_si512(bytes + 64);
     return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(_mm512_permutex2var_epi8(low, codes, high)));
@@ -25,7 +25,7 @@ static __m512i value_byte(const uint8_t bytes[128], __m512i codes)
 
 /* Values of 16 codes; 0 outside the mask. 80 (the NaN of HiF8) and ff (a NaN of E4M3) need not be
  * 00 and 7f with a sign. */
-static __m512 decode(const oct_code_table *table, __mmask16 lanes, const uint8_t *codes)
+INLINE __m512 decode(const oct_code_table *table, __mmask16 lanes, const uint8_t *codes)
 {
     const __m128i bytes = _mm_maskz_loadu_epi8(lanes, codes);
     const __m512i wide = _mm512_castsi128_si512(bytes);
@@ -41,20 +41,20 @@ static __m512 decode(const oct_code_table *table, __mmask16 lanes, const uint8_t
 }
 
 /* 16 neighbours of an operand whose first is element `at`. */
-static __m512 load_dense(const oct_fma_source *s, __mmask16 lanes, int64_t at)
+INLINE __m512 load_dense(const oct_fma_source *s, __mmask16 lanes, int64_t at)
 {
     if (s->dtype == OCT_DTYPE_F32)
         return _mm512_maskz_loadu_ps(lanes, (const float *)s->data + at);
     return widen_bf16(_mm256_maskz_loadu_epi16(lanes, (const uint16_t *)s->data + at));
 }
 
-static __mmask16 first_lanes(int64_t count)
+INLINE __mmask16 first_lanes(int64_t count)
 {
     const unsigned mask = count >= LANES ? 0xffffu : (1u << count) - 1;
     return (__mmask16)mask;
 }
 
-static float mx_scale(const oct_quantized_matrix *q, int64_t r, int64_t b)
+INLINE float mx_scale(const oct_quantized_matrix *q, int64_t r, int64_t b)
 {
     const int64_t at = q->k_contiguous ? (r * ((q->k + 63) / 64) + b / 2) * 2 + b % 2
                                        : (b / 2 * q->scale_ld + r) * 2 + b % 2;
@@ -62,7 +62,7 @@ static float mx_scale(const oct_quantized_matrix *q, int64_t r, int64_t b)
 }
 
 /* Elements k .. of row r, at most 16 and never across a multiple of 16. */
-static __m512 load_codes_along_k(const oct_quantized_matrix *q, const oct_code_table *table,
+INLINE __m512 load_codes_along_k(const oct_quantized_matrix *q, const oct_code_table *table,
                                  __mmask16 lanes, int64_t r, int64_t k)
 {
     const __m512 x = decode(table, lanes, q->codes + r * q->ld + k);
