@@ -100,7 +100,8 @@ int oct_job_argument(oct_job *job, const char *command, int argc, char **argv, i
         (void)oct_cli_usage(command, "unknown option '%s'", argument);
         return -1;
     }
-    return add(job, command, argument[key] == '=', argument);
+    const bool is_word = argument[key] == '=' && !memchr(argument, '/', key); /* no key has a / */
+    return add(job, command, is_word, argument);
 }
 
 static void print_note(void *arg, const char *line)

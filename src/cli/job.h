@@ -18,10 +18,10 @@ typedef struct oct_job {
     const char *stage; /* of oct_job_read that was reached: parse, resolve */
 } oct_job;
 
-/* Takes argv[*i]: `key=value` is a word, anything else a file. A torchtitan job has its words also
- * as `--section.key value` and `--section.key=value`; a boolean key alone means true, and with
- * `no_` before its name false; *i moves over a value. Returns 0, or prints a usage error and
- * returns -1. */
+/* Takes argv[*i]: `key=value` is a word, anything else a file, also one with a / before its first
+ * =. A torchtitan job has its words also as `--section.key value` and `--section.key=value`; a
+ * boolean key alone means true, and with `no_` before its name false; *i moves over a value.
+ * Returns 0, or prints a usage error and returns -1. */
 int oct_job_argument(oct_job *job, const char *command, int argc, char **argv, int *i);
 
 /* 0 if there is a file; else prints a usage error and returns its exit code. */

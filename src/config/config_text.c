@@ -223,7 +223,7 @@ static const char markdown_head[] =
     "names\n"
     "it, and no base is implied. A word's value is read as YAML, and each word is reported with "
     "the\n"
-    "value that it replaces.\n"
+    "value that it replaces. A path with a = in it needs a / before that: `./lr=3.yaml`.\n"
     "\n"
     "Files that end in `.toml` are torchtitan jobs, with keys of their own: "
     "`docs/config-toml.md`.\n"

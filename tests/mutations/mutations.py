@@ -123,6 +123,8 @@ FAULTS = [
     Fault("rows-of-c-not-fetched", "src/kernels/gemm_blocks.c",
           "static inline __attribute__((always_inline)) void prefetch_tile(", "static void prefetch_tile(",
           "check_kernels"),
+    Fault("path-with-equals-is-override", "src/cli/job.c",
+          " && !memchr(argument, '/', key)", "", "cli_path_with_equals_sign"),
     Fault("median-of-even-counts", "src/base/median.c",
           "values[(count - 1) / 2]", "values[count / 2]", "test_median"),
     Fault("ratio-of-other-turns", "src/base/median.c", "x[i] / y[i]", "x[i] / y[0]", "test_median"),
