@@ -478,16 +478,19 @@ static void block_integer_stream__many_windows__equals_the_spec(void **state)
     execs_open(execs);
     routes[0] = routes[1] = 0;
     streamed = 0;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 10; i++) {
         const oct_format format = (oct_format)(i % 2);
         operand a = operand_new(format, 3, 4129), b = operand_new(format, 2 * 256 + 17, 4129);
         operand_fill(&a, DATA_NORMAL);
         operand_fill(&b, DATA_NORMAL);
         if (i / 2 == 1) /* not finite in the last window */
             *code_at(&b, b.q.rows - 1, 4000) = format == OCT_FORMAT_HIF8 ? 0x80 : 0x7f;
-        if (i / 2 >= 2) /* remainders in every window; in the end too many of them in all */
-            for (int64_t r = 0; r < b.q.rows; r++)
-                for (int64_t l = r % 5; l < 4129; l += i / 2 == 2 ? 900 : 40)
+        /* Remainders in every window; too many of them in all; many in the first window, more than
+         * its share of what an operand may have. */
+        static const int64_t steps[] = {0, 0, 900, 40, 25};
+        if (i / 2 >= 2)
+            for (int64_t r = 0; r < (i / 2 == 4 ? 200 : b.q.rows); r++)
+                for (int64_t l = r % 5; l < 4129; l += steps[i / 2])
                     *code_at(&b, r, l) =
                         encode(format, 3 * 0x1p-9 * (format == OCT_FORMAT_HIF8 ? 0.25 : 1.0));
         check_product(execs, &a, &b);
@@ -495,7 +498,39 @@ static void block_integer_stream__many_windows__equals_the_spec(void **state)
         operand_free(&b);
     }
     execs_close(execs);
-    assert_true(routes[0] == 4 && routes[1] == 4 && streamed >= 8 * EXECS);
+    assert_true(routes[0] == 6 && routes[1] == 4 && streamed >= 10 * EXECS);
+}
+
+/* One block somewhere decides: its scale is NaN while its codes are zero, or its exponents alone
+ * leave the range, as those of a unit or as those of remainders. */
+static void block_integer_gemm__one_odd_block_anywhere__same_route_as_the_spec(void **state)
+{
+    (void)state;
+    fixture_exec *execs[EXECS];
+    execs_open(execs);
+    routes[0] = routes[1] = 0;
+    for (int i = 0; i < 240; i++) {
+        const int64_t m = 1 + random_below(50), n = 1 + random_below(70), k = 1 + random_below(300);
+        operand a = operand_new(OCT_FORMAT_MXFP8, m, k), b = operand_new(OCT_FORMAT_MXFP8, n, k);
+        operand *both[2] = {&a, &b}, *odd = both[random_below(2)];
+        const int kind = i % 3; /* NaN, low, high */
+        const int64_t row = random_below(odd->q.rows), block = random_below(ceil_div(k, 32));
+        for (int o = 0; o < 2; o++) {
+            operand_fill(both[o], DATA_NORMAL);
+            for (int64_t r = 0; r < both[o]->q.rows; r++)
+                for (int64_t j = 0; j * 32 < k; j++)
+                    *scale_at(both[o], r, j) = kind == 1 ? 67 : 127;
+        }
+        static const uint8_t scales[] = {0xff, 40, 250};
+        *scale_at(odd, row, block) = scales[kind];
+        for (int64_t l = block * 32; kind == 0 && l < k && l < block * 32 + 32; l++)
+            *code_at(odd, row, l) = 0;
+        check_product(execs, &a, &b);
+        operand_free(&a);
+        operand_free(&b);
+    }
+    execs_close(execs);
+    assert_true(routes[1] > 200);
 }
 
 /* Few remainders that meet at the same k, so that every list and the products of two remainders
@@ -823,6 +858,7 @@ int main(void)
         cmocka_unit_test(block_integer_gemm__k_beyond_chunks__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__more_panels_than_an_item__equals_the_spec),
         cmocka_unit_test(block_integer_stream__many_windows__equals_the_spec),
+        cmocka_unit_test(block_integer_gemm__one_odd_block_anywhere__same_route_as_the_spec),
         cmocka_unit_test(block_integer_gemm__remainders_on_both_sides__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__all_pairs_of_codes__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__full_groups__never_overflow),

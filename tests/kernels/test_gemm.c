@@ -112,6 +112,7 @@ static void gemm__k_beyond_a_chunk__continues_the_chain(void **state)
     for (int i = 0; i < 3; i++) {
         check_product(execs, 3, 35, 1025, (oct_layout)i, false);
         check_product(execs, 17, 32 * 4 + 1, 1025, (oct_layout)i, false); /* columns in an item */
+        check_product(execs, 127, 300, 1025, (oct_layout)i, false); /* in items of every thread */
         check_product(execs, 1, 1, 4099, (oct_layout)i, false);
     }
     execs_close(execs);
