@@ -128,14 +128,12 @@ static oct_status check_pack(void *arg, int64_t *checked, oct_err *err)
 static oct_status open_source(oct_bench *bench, const oct_low_precision_format *format,
                               const oct_tensor *x, bool rows, source *s, oct_err *err)
 {
-    static oct_operand operands[FORMATS][2];
-    oct_operand *operand = operands[format == oct_low_precision_formats[1]];
-    const oct_quantize_want wants[2] = {{.operand = &operand[0], .arena = &bench->memory},
-                                        {.operand = &operand[1], .arena = &bench->memory}};
+    oct_operand operand;
+    const oct_quantize_want want = {.operand = &operand, .arena = &bench->memory}, no = {0};
     OCT_TRY(format->quantize(&bench->exec, oct_recipe_quantizer(format->recipe, OCT_ROLE_INPUT_FWD),
-                             x, NULL, &wants[0], &wants[1], err));
+                             x, NULL, rows ? &want : &no, rows ? &no : &want, err));
     const oct_operand_slice all = {.rows = x->shape[0]};
-    const oct_quantized_matrix first = format->matrix(&operand[rows ? 0 : 1], &all);
+    const oct_quantized_matrix first = format->matrix(&operand, &all);
     *s = (source){.bench = bench, .rows = first.rows, .k = first.k};
     const size_t bytes = (size_t)(first.rows * first.k);
     void *memory = NULL;
