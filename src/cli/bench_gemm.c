@@ -76,8 +76,9 @@ static oct_status prepare(product *p, oct_param *param, oct_err *err)
     OCT_TRY(oct_weight_create(memory, &policy, param, OCT_DTYPE_BF16, &p->weight, err));
     OCT_TRY(oct_weight_refresh(exec, NULL, p->weight, param->value.data, NULL, err));
     const oct_quantize_want row = {.operand = &p->left, .arena = memory};
+    const oct_lazy x = oct_lazy_of(&p->x);
     OCT_TRY(p->format->quantize(exec, oct_recipe_quantizer(p->format->recipe, OCT_ROLE_INPUT_FWD),
-                                &p->x, NULL, &row, &(oct_quantize_want){0}, err));
+                                &x, NULL, &row, &(oct_quantize_want){0}, err));
     const oct_orientation orientation = oct_weight_fprop_orientation(p->weight);
     OCT_TRY(oct_weight_pack(exec, p->weight, orientation, err));
     return oct_weight_select(p->weight, orientation, &p->right, err);

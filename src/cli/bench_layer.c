@@ -102,8 +102,9 @@ static oct_status quantize(const layer *l, const oct_tensor *x, oct_role role, c
     const oct_quantize_want row = {.operand = &row_operand, .arena = &l->bench->memory};
     const oct_quantize_want col = {.operand = &col_operand, .arena = &l->bench->memory};
     const oct_operand_slice all = {.rows = x->shape[0]};
-    OCT_TRY(l->format->quantize(&l->bench->exec, oct_recipe_quantizer(l->format->recipe, role), x,
-                                NULL, &row, &col, err));
+    const oct_lazy source = oct_lazy_of(x);
+    OCT_TRY(l->format->quantize(&l->bench->exec, oct_recipe_quantizer(l->format->recipe, role),
+                                &source, NULL, &row, &col, err));
     codes[0] = l->format->matrix(&row_operand, &all);
     codes[1] = l->format->matrix(&col_operand, &all);
     for (int o = 0; o < 2; o++)

@@ -130,8 +130,9 @@ static oct_status open_source(oct_bench *bench, const oct_low_precision_format *
 {
     oct_operand operand;
     const oct_quantize_want want = {.operand = &operand, .arena = &bench->memory}, no = {0};
+    const oct_lazy whole = oct_lazy_of(x);
     OCT_TRY(format->quantize(&bench->exec, oct_recipe_quantizer(format->recipe, OCT_ROLE_INPUT_FWD),
-                             x, NULL, rows ? &want : &no, rows ? &no : &want, err));
+                             &whole, NULL, rows ? &want : &no, rows ? &no : &want, err));
     const oct_operand_slice all = {.rows = x->shape[0]};
     const oct_quantized_matrix first = format->matrix(&operand, &all);
     *s = (source){.bench = bench, .rows = first.rows, .k = first.k};

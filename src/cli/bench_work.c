@@ -67,6 +67,35 @@ static void count_product(oct_bench_work *work, const oct_trace *trace,
     work->last_was_integer = integer && is_8bit(event);
 }
 
+typedef enum source_kind { STORED, ROWS_OF_TOKENS, SWIGLU } source_kind;
+
+/* What is quantized: operands of experts are made while they are, but for the gradient of gate and
+ * up. */
+static source_kind source_of(const oct_trace_event *event)
+{
+    const bool gradient = strcmp(event->role, "grad_output") == 0;
+    const bool down = ends_with(event->fqn, ".down_proj");
+    if (!event->grouped || (gradient && !down))
+        return STORED;
+    return gradient || !down ? ROWS_OF_TOKENS : SWIGLU;
+}
+
+/* Values that are read or written for each that is quantized. A row of a token serves top_k rows. A
+ * scale of the whole reads twice, and keeps the product of gate and up for that. */
+static double values_of(const oct_bench_work *work, const oct_trace_event *event)
+{
+    const double reads = event->has_scale ? 2.0 : 1.0;
+    switch (source_of(event)) {
+    case ROWS_OF_TOKENS:
+        return reads / (double)work->build->hf.num_experts_per_tok;
+    case SWIGLU:
+        return event->has_scale ? 4.0 : 2.0;
+    case STORED:
+        break;
+    }
+    return reads;
+}
+
 /* Both orientations of MX come from one read; a scale of the whole needs a read of its own, and its
  * codes serve both. */
 static void count_quantization(oct_bench_work *work, const oct_trace_event *event)
@@ -76,8 +105,10 @@ static void count_quantization(oct_bench_work *work, const oct_trace_event *even
     const double count = elements(event, 0), activation = 2.0;
     const bool row = strcmp(event->orientation, "row") == 0;
     const double forms = event->has_scale ? (row ? 1.0 : 0.0) : 1.0 + 1.0 / 32.0;
-    const double reads = row ? (event->has_scale ? 2.0 : 1.0) : 0.0;
-    work->parts[OCT_PART_QUANTIZE].bytes += count * (activation * reads + forms);
+    const double values = row ? values_of(work, event) : 0.0;
+    work->parts[OCT_PART_QUANTIZE].bytes += count * (activation * values + forms);
+    if (row && source_of(event) == SWIGLU)
+        work->quantized_swiglu += count;
 }
 
 void oct_bench_work_sink(void *arg, const oct_trace *trace, const oct_trace_event *event)
@@ -109,11 +140,12 @@ static double elementwise_elements(const oct_hf_config *hf, bool has_experts)
     return forward + backward;
 }
 
-/* Rows of hidden_size per token: gather, combine, and their gradients. */
+/* Rows of hidden_size per token: combine, the gradient of its weights, that of the gather. What
+ * experts read of tokens belongs to the quantization or packing that reads it. */
 static double permutation_rows(const oct_hf_config *hf)
 {
     const double k = (double)hf->num_experts_per_tok;
-    return 2.0 * k + (k + 1.0) + (1.0 + 2.0 * k) + (k + 1.0);
+    return 3.0 * (k + 1.0);
 }
 
 /* Forward and backward: 2 and 5 products of the causal half. */
@@ -183,6 +215,9 @@ void oct_bench_work_finish(oct_bench_work *work)
     work->parts[OCT_PART_ELEMENTWISE].bytes += activation * tokens *
                                                (dense * elementwise_elements(hf, false) +
                                                 (layers - dense) * elementwise_elements(hf, true));
+    /* SwiGLU of experts is part of its quantization; recomputation shows it twice. */
+    const double passes = config->activation_checkpoint.full ? 2.0 : 1.0;
+    work->parts[OCT_PART_ELEMENTWISE].bytes -= activation * 3.0 * work->quantized_swiglu / passes;
     work->parts[OCT_PART_ROUTING].bytes +=
         activation * tokens * (layers - dense) * (double)hf->hidden_size * permutation_rows(hf);
     work->parts[OCT_PART_OPTIMIZER].bytes += optimizer_bytes(build);

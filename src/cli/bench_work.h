@@ -15,6 +15,7 @@ typedef struct oct_bench_part_work {
 typedef struct oct_bench_work {
     const oct_build *build;
     oct_bench_part_work parts[OCT_PART_COUNT];
+    double quantized_swiglu; /* values of experts' SwiGLU that their quantization makes */
     char last_fqn[256];
     const char *last_phase;
     bool last_was_integer;

@@ -60,20 +60,28 @@ typedef struct swiglu_job {
     const oct_elementwise_kernels *kernels;
     oct_dtype dtype;
     int64_t cols, ld_gate, ld_up;
-    const void *gate, *up;
-    void *y;
-    const void *dy; /* backward */
+    const void *dy, *gate, *up;
     void *dgate, *dup;
 } swiglu_job;
 
-static void swiglu_rows(void *arg, int64_t first, int64_t last, int thread)
+static void make_swiglu(const void *arg, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                        void *tile, int64_t ld)
 {
-    (void)thread;
-    const swiglu_job *job = arg;
-    for (int64_t t = first; t < last; t++)
-        job->kernels->swiglu(job->dtype, job->cols, oct_at(job->dtype, job->gate, t * job->ld_gate),
-                             oct_at(job->dtype, job->up, t * job->ld_up),
-                             oct_at_mut(job->dtype, job->y, t * job->cols));
+    const oct_swiglu_operands *o = arg;
+    const oct_dtype dtype = o->gate.dtype;
+    for (int64_t r = 0; r < rows; r++)
+        o->kernels->swiglu(dtype, cols, oct_at(dtype, o->gate.data, (row + r) * o->ld_gate + col),
+                           oct_at(dtype, o->up.data, (row + r) * o->ld_up + col),
+                           oct_at_mut(dtype, tile, r * ld));
+}
+
+oct_lazy oct_swiglu_lazy(const oct_swiglu_operands *operands)
+{
+    return (oct_lazy){.dtype = operands->gate.dtype,
+                      .rows = oct_tensor_rows(&operands->gate),
+                      .cols = oct_tensor_cols(&operands->gate),
+                      .make = make_swiglu,
+                      .arg = operands};
 }
 
 static void swiglu_backward_rows(void *arg, int64_t first, int64_t last, int thread)
@@ -115,16 +123,13 @@ oct_status oct_swiglu(const oct_exec *exec, const oct_tensor *gate, int64_t ld_g
     OCT_TRY(oct_check_matrix("cannot apply SwiGLU", "y", y, y->dtype, rows, cols, err));
     OCT_TRY(check_strided("gate", gate, ld_gate, y, err));
     OCT_TRY(check_strided("up", up, ld_up, y, err));
-    swiglu_job job = {.kernels = &exec->kernels->elementwise,
-                      .dtype = y->dtype,
-                      .cols = cols,
-                      .ld_gate = ld_gate,
-                      .ld_up = ld_up,
-                      .gate = gate->data,
-                      .up = up->data,
-                      .y = y->data};
-    oct_for_ranges(exec, rows, cols, swiglu_rows, &job);
-    return OCT_OK;
+    const oct_swiglu_operands operands = {.kernels = &exec->kernels->elementwise,
+                                          .gate = *gate,
+                                          .up = *up,
+                                          .ld_gate = ld_gate,
+                                          .ld_up = ld_up};
+    const oct_lazy product = oct_swiglu_lazy(&operands);
+    return oct_lazy_store(exec, &product, y, err);
 }
 
 oct_status oct_swiglu_backward(const oct_exec *exec, const oct_tensor *dy, const oct_tensor *gate,

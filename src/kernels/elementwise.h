@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "kernels/gemm.h"
+#include "kernels/lazy.h"
 #include "tensor/tensor.h"
 
 typedef struct oct_elementwise_kernels oct_elementwise_kernels;
@@ -50,6 +51,14 @@ oct_status oct_add(const oct_exec *exec, const oct_tensor *a, const oct_tensor *
 oct_status oct_swiglu(const oct_exec *exec, const oct_tensor *gate, int64_t ld_gate,
                       const oct_tensor *up, int64_t ld_up, const oct_tensor *y,
                       oct_err *err) OCT_MUST_CHECK;
+
+/* The same as a matrix [T,F] that is made where it is read. */
+typedef struct oct_swiglu_operands {
+    const oct_elementwise_kernels *kernels;
+    oct_tensor gate, up;
+    int64_t ld_gate, ld_up;
+} oct_swiglu_operands;
+oct_lazy oct_swiglu_lazy(const oct_swiglu_operands *operands);
 
 /* dgate, dup have the same strides as gate and up; may alias them. */
 oct_status oct_swiglu_backward(const oct_exec *exec, const oct_tensor *dy, const oct_tensor *gate,
@@ -130,9 +139,16 @@ oct_status oct_router_backward(const oct_exec *exec, const oct_router_config *co
 void oct_route_sort(const int32_t *experts_TK, int64_t tokens, int64_t top_k, int64_t experts,
                     int64_t *group_ends_E, int32_t *source_S, int32_t *row_TK);
 
-/* y_SH[s] = x_TH[source_S[s] / K]. */
-oct_status oct_route_gather(const oct_exec *exec, const oct_tensor *x, const int32_t *source_S,
-                            int64_t top_k, const oct_tensor *y, oct_err *err) OCT_MUST_CHECK;
+/* Rows in expert order as a matrix [T*K,H] that is made where it is read: row s is
+ * x[source_S[s] / K] as it is, or with weights_TK round(weights_TK[source_S[s]] * x[..]). */
+typedef struct oct_routed {
+    const oct_elementwise_kernels *kernels;
+    oct_tensor x; /* [T,H] */
+    const int32_t *source_S;
+    int64_t top_k;
+    const float *weights_TK; /* or NULL */
+} oct_routed;
+oct_lazy oct_route_rows(const oct_routed *routed);
 
 /* y[t] = round(sum over slots ascending of x[row_TK[t,k]] * weights[t,k]) in FP32, the sum starting
  * with the first product; then, if shared is not NULL, y = round(y + shared). */
@@ -140,12 +156,11 @@ oct_status oct_route_combine(const oct_exec *exec, const oct_tensor *x_SH, const
                              const float *weights_TK, int64_t top_k, const oct_tensor *shared,
                              const oct_tensor *y, oct_err *err) OCT_MUST_CHECK;
 
-/* dx_SH[s] = round(weights * dy[t]); dweights_TK = dot(x_SH[s], dy[t]) in FP32. */
+/* dweights_TK = dot(x_SH[row_TK[t,k]], dy[t]) in FP32. The gradient of x_SH is oct_route_rows of dy
+ * and the weights. */
 oct_status oct_route_combine_backward(const oct_exec *exec, const oct_tensor *dy,
-                                      const oct_tensor *x_SH, const int32_t *row_TK,
-                                      const float *weights_TK, int64_t top_k,
-                                      const oct_tensor *dx_SH, float *dweights_TK,
-                                      oct_err *err) OCT_MUST_CHECK;
+                                      const oct_tensor *x_SH, const int32_t *row_TK, int64_t top_k,
+                                      float *dweights_TK, oct_err *err) OCT_MUST_CHECK;
 
 /* dx[t] = round(sum over slots ascending of dx_SH[row_TK[t,k]]) in FP32. */
 oct_status oct_route_gather_backward(const oct_exec *exec, const oct_tensor *dx_SH,

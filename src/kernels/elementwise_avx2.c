@@ -439,37 +439,52 @@ static void sum_rows_avx2(oct_dtype dtype, int64_t n, int64_t count, const void 
         sum_rows_loop(false, n, count, x, stride, rows, weights, addend, y);
 }
 
-STEP __m256 scale_and_dot_step(bool bf16, int64_t i, int64_t count, __m256 weight, const void *dy,
-                               const void *x, void *dx, __m256 lane)
+STEP void scale_step(bool bf16, int64_t i, int64_t count, __m256 factor, const void *x, void *y)
 {
-    const __m256 d = load8(bf16, dy, i, count);
-    lane = fma_lanes(lane, count, load8(bf16, x, i, count), d);
-    store8(bf16, dx, i, count, _mm256_mul_ps(weight, d));
-    return lane;
+    store8(bf16, y, i, count, _mm256_mul_ps(factor, load8(bf16, x, i, count)));
 }
 
-STEP float scale_and_dot_loop(bool bf16, int64_t n, float weight, const void *dy, const void *x,
-                              void *dx)
+STEP void scale_loop(bool bf16, int64_t n, float factor, const void *x, void *y)
 {
-    const __m256 w = _mm256_set1_ps(weight);
+    const __m256 f = _mm256_set1_ps(factor);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        scale_step(bf16, i, LANES, f, x, y);
+    if (i < n)
+        scale_step(bf16, i, n - i, f, x, y);
+}
+
+static void scale_avx2(oct_dtype dtype, int64_t n, float factor, const void *x, void *y)
+{
+    if (dtype == OCT_DTYPE_BF16)
+        scale_loop(true, n, factor, x, y);
+    else
+        scale_loop(false, n, factor, x, y);
+}
+
+STEP __m256 dot_step(bool bf16, int64_t i, int64_t count, const void *a, const void *b, __m256 lane)
+{
+    return fma_lanes(lane, count, load8(bf16, a, i, count), load8(bf16, b, i, count));
+}
+
+STEP float dot_loop(bool bf16, int64_t n, const void *a, const void *b)
+{
     lanes16 lane = all_lanes(0.0f);
     int64_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        lane.low = scale_and_dot_step(bf16, i, LANES, w, dy, x, dx, lane.low);
-        lane.high = scale_and_dot_step(bf16, i + LANES, LANES, w, dy, x, dx, lane.high);
+        lane.low = dot_step(bf16, i, LANES, a, b, lane.low);
+        lane.high = dot_step(bf16, i + LANES, LANES, a, b, lane.high);
     }
     if (i < n)
-        lane.low = scale_and_dot_step(bf16, i, oct_min_i64(n - i, LANES), w, dy, x, dx, lane.low);
+        lane.low = dot_step(bf16, i, oct_min_i64(n - i, LANES), a, b, lane.low);
     if (i + LANES < n)
-        lane.high = scale_and_dot_step(bf16, i + LANES, n - i - LANES, w, dy, x, dx, lane.high);
+        lane.high = dot_step(bf16, i + LANES, n - i - LANES, a, b, lane.high);
     return sum_lanes(lane);
 }
 
-static float scale_and_dot_avx2(oct_dtype dtype, int64_t n, float weight, const void *dy,
-                                const void *x, void *dx)
+static float dot_avx2(oct_dtype dtype, int64_t n, const void *a, const void *b)
 {
-    return dtype == OCT_DTYPE_BF16 ? scale_and_dot_loop(true, n, weight, dy, x, dx)
-                                   : scale_and_dot_loop(false, n, weight, dy, x, dx);
+    return dtype == OCT_DTYPE_BF16 ? dot_loop(true, n, a, b) : dot_loop(false, n, a, b);
 }
 
 /* --- rope --------------------------------------------------------------------------------------
@@ -774,7 +789,8 @@ void oct_elementwise_kernels_avx2(oct_elementwise_kernels *kernels)
         .rmsnorm_dw = rmsnorm_dw_avx2,
         .accumulate = accumulate_avx2,
         .sum_rows = sum_rows_avx2,
-        .scale_and_dot = scale_and_dot_avx2,
+        .scale = scale_avx2,
+        .dot = dot_avx2,
         .rope = rope_avx2,
         .cross_entropy = cross_entropy_avx2,
         .store_row = store_row_avx2,

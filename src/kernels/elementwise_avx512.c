@@ -400,33 +400,49 @@ static void sum_rows_avx512(oct_dtype dtype, int64_t n, int64_t count, const voi
         sum_rows_loop(false, n, count, x, stride, rows, weights, addend, y);
 }
 
-STEP __m512 scale_and_dot_step(bool bf16, int64_t i, __mmask16 mask, __m512 weight, const void *dy,
-                               const void *x, void *dx, __m512 lane)
+STEP void scale_step(bool bf16, int64_t i, __mmask16 mask, __m512 factor, const void *x, void *y)
 {
-    const __m512 d = load16(bf16, dy, i, mask);
-    lane = fma_lanes(lane, mask, load16(bf16, x, i, mask), d);
-    store16(bf16, dx, i, mask, _mm512_mul_ps(weight, d));
-    return lane;
+    store16(bf16, y, i, mask, _mm512_mul_ps(factor, load16(bf16, x, i, mask)));
 }
 
-STEP float scale_and_dot_loop(bool bf16, int64_t n, float weight, const void *dy, const void *x,
-                              void *dx)
+STEP void scale_loop(bool bf16, int64_t n, float factor, const void *x, void *y)
 {
-    const __m512 w = _mm512_set1_ps(weight);
+    const __m512 f = _mm512_set1_ps(factor);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        scale_step(bf16, i, ALL, f, x, y);
+    if (i < n)
+        scale_step(bf16, i, rest_mask(n - i), f, x, y);
+}
+
+static void scale_avx512(oct_dtype dtype, int64_t n, float factor, const void *x, void *y)
+{
+    if (dtype == OCT_DTYPE_BF16)
+        scale_loop(true, n, factor, x, y);
+    else
+        scale_loop(false, n, factor, x, y);
+}
+
+STEP __m512 dot_step(bool bf16, int64_t i, __mmask16 mask, const void *a, const void *b,
+                     __m512 lane)
+{
+    return fma_lanes(lane, mask, load16(bf16, a, i, mask), load16(bf16, b, i, mask));
+}
+
+STEP float dot_loop(bool bf16, int64_t n, const void *a, const void *b)
+{
     __m512 lane = _mm512_setzero_ps();
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        lane = scale_and_dot_step(bf16, i, ALL, w, dy, x, dx, lane);
+        lane = dot_step(bf16, i, ALL, a, b, lane);
     if (i < n)
-        lane = scale_and_dot_step(bf16, i, rest_mask(n - i), w, dy, x, dx, lane);
+        lane = dot_step(bf16, i, rest_mask(n - i), a, b, lane);
     return sum_lanes(lane);
 }
 
-static float scale_and_dot_avx512(oct_dtype dtype, int64_t n, float weight, const void *dy,
-                                  const void *x, void *dx)
+static float dot_avx512(oct_dtype dtype, int64_t n, const void *a, const void *b)
 {
-    return dtype == OCT_DTYPE_BF16 ? scale_and_dot_loop(true, n, weight, dy, x, dx)
-                                   : scale_and_dot_loop(false, n, weight, dy, x, dx);
+    return dtype == OCT_DTYPE_BF16 ? dot_loop(true, n, a, b) : dot_loop(false, n, a, b);
 }
 
 /* --- rope --------------------------------------------------------------------------------------
@@ -851,7 +867,8 @@ void oct_elementwise_kernels_avx512(oct_elementwise_kernels *kernels)
         .rmsnorm_dw = rmsnorm_dw_avx512,
         .accumulate = accumulate_avx512,
         .sum_rows = sum_rows_avx512,
-        .scale_and_dot = scale_and_dot_avx512,
+        .scale = scale_avx512,
+        .dot = dot_avx512,
         .rope = rope_avx512,
         .cross_entropy = cross_entropy_avx512,
         .store_row = store_row_avx512,

@@ -144,15 +144,17 @@ static void sum_rows_ref(oct_dtype dtype, int64_t n, int64_t count, const void *
     }
 }
 
-static float scale_and_dot_ref(oct_dtype dtype, int64_t n, float weight, const void *dy,
-                               const void *x, void *dx)
+static void scale_ref(oct_dtype dtype, int64_t n, float factor, const void *x, void *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        store(dtype, y, i, factor * load(dtype, x, i));
+}
+
+static float dot_ref(oct_dtype dtype, int64_t n, const void *a, const void *b)
 {
     float lane[LANES] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        const float d = load(dtype, dy, i);
-        lane[i % LANES] = fmaf(load(dtype, x, i), d, lane[i % LANES]);
-        store(dtype, dx, i, weight * d);
-    }
+    for (int64_t i = 0; i < n; i++)
+        lane[i % LANES] = fmaf(load(dtype, a, i), load(dtype, b, i), lane[i % LANES]);
     return sum_lanes(lane);
 }
 
@@ -328,7 +330,8 @@ void oct_elementwise_kernels_ref(oct_elementwise_kernels *kernels)
         .rmsnorm_dw = rmsnorm_dw_ref,
         .accumulate = accumulate_ref,
         .sum_rows = sum_rows_ref,
-        .scale_and_dot = scale_and_dot_ref,
+        .scale = scale_ref,
+        .dot = dot_ref,
         .rope = rope_ref,
         .cross_entropy = cross_entropy_ref,
         .store_row = store_row_ref,

@@ -62,9 +62,11 @@ struct oct_elementwise_kernels {
     void (*sum_rows)(oct_dtype dtype, int64_t n, int64_t count, const void *x, int64_t stride,
                      const int32_t *rows, const float *weights, const void *addend, void *y);
 
-    /* dx = round(weight * dy); returns the lane reduction of fma(x, dy, lane). */
-    float (*scale_and_dot)(oct_dtype dtype, int64_t n, float weight, const void *dy, const void *x,
-                           void *dx);
+    /* y = round(factor * x). */
+    void (*scale)(oct_dtype dtype, int64_t n, float factor, const void *x, void *y);
+
+    /* The lane reduction of fma(a, b, lane). */
+    float (*dot)(oct_dtype dtype, int64_t n, const void *a, const void *b);
 
     /* One slice of dim = 2 half elements. Forward: (a, b) = (x[2i], x[2i+1]) if interleave, else
      * (x[i], x[i+half]); y[i] = round(round(a*c) - round(b*s)), y[i+half] = round(round(b*c) +

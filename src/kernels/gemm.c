@@ -81,6 +81,16 @@ oct_matrix oct_matrix_of(const oct_tensor *tensor)
                         .ld = cols};
 }
 
+oct_matrix oct_matrix_of_lazy(const oct_lazy *lazy)
+{
+    return (oct_matrix){.data = lazy->data,
+                        .dtype = lazy->dtype,
+                        .rows = lazy->rows,
+                        .cols = lazy->cols,
+                        .ld = lazy->cols,
+                        .made = lazy->make ? lazy : NULL};
+}
+
 oct_status oct_gemm_out_check(const oct_gemm_out *out, int64_t cols, oct_err *err)
 {
     if (out->dtype != OCT_DTYPE_F32 && out->dtype != OCT_DTYPE_BF16)
@@ -112,13 +122,43 @@ typedef struct packed {
     float *data; /* [capacity][k][width] */
 } packed;
 
+/* k of a tile of a matrix that is made: 512 rows of a right panel in BF16 are 32 KB. */
+enum { MADE_K = 512 };
+
+/* Packs rows row .. row + width - 1 of a matrix that is made, some k at a time. */
+static void pack_made(const packed *p, int64_t row, float *panel)
+{
+    const oct_fma_source *s = p->source;
+    _Alignas(64) float tile[MADE_K * OCT_GEMM_NR]; /* of either dtype */
+    const int64_t rows = oct_min_i64(p->width, s->rows - row);
+    for (int64_t k = 0; k < s->k; k += MADE_K) {
+        const int64_t kc = oct_min_i64(MADE_K, s->k - k);
+        oct_fma_source part = {.data = tile,
+                               .dtype = s->dtype,
+                               .k_contiguous = s->k_contiguous,
+                               .rows = rows,
+                               .k = kc};
+        if (s->k_contiguous) {
+            part.ld = kc;
+            s->made->make(s->made->arg, s->first_row + row, rows, k, kc, tile, part.ld);
+        } else {
+            part.ld = rows;
+            s->made->make(s->made->arg, s->first_row + k, kc, row, rows, tile, part.ld);
+        }
+        p->kernels->fma_pack(&part, p->table, 0, p->width, 0, kc, panel + k * p->width);
+    }
+}
+
 static void pack_panel(void *arg, int64_t item, int thread)
 {
     (void)thread;
     const packed *p = arg;
-    const int64_t k = p->source->k;
-    p->kernels->fma_pack(p->source, p->table, (p->first_panel + item) * p->width, p->width, 0, k,
-                         p->data + item * k * p->width);
+    const int64_t k = p->source->k, row = (p->first_panel + item) * p->width;
+    float *panel = p->data + item * k * p->width;
+    if (p->source->made)
+        pack_made(p, row, panel);
+    else
+        p->kernels->fma_pack(p->source, p->table, row, p->width, 0, k, panel);
 }
 
 static void pack_panels(const oct_exec *exec, packed *p, int64_t first, int64_t total)
@@ -234,7 +274,9 @@ static oct_fma_source source_of(const oct_matrix *matrix, bool k_contiguous)
                             .ld = matrix->ld,
                             .k_contiguous = k_contiguous,
                             .rows = k_contiguous ? matrix->rows : matrix->cols,
-                            .k = k_contiguous ? matrix->cols : matrix->rows};
+                            .k = k_contiguous ? matrix->cols : matrix->rows,
+                            .made = matrix->made,
+                            .first_row = matrix->first_row};
 }
 
 oct_status oct_gemm(const oct_exec *exec, const oct_matrix *a, const oct_matrix *b,
@@ -262,7 +304,10 @@ static const void *rows_from(const oct_matrix *matrix, int64_t row)
 static oct_matrix row_range(const oct_matrix *matrix, int64_t begin, int64_t end)
 {
     oct_matrix part = *matrix;
-    part.data = begin == end ? matrix->data : rows_from(matrix, begin);
+    if (matrix->made)
+        part.first_row += begin;
+    else
+        part.data = begin == end ? matrix->data : rows_from(matrix, begin);
     part.rows = end - begin;
     return part;
 }

@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/cpu.h"
 #include "base/status.h"
+#include "kernels/lazy.h"
 #include "kernels/quantize.h"
 #include "tensor/tensor.h"
 
@@ -45,15 +46,18 @@ typedef struct oct_gemm_out {
 
 /* --- the FP32-FMA product ------------------------------------------------------------------ */
 
-/* A dense matrix operand as stored. F32 or BF16. */
+/* A dense matrix operand as stored, or made where it is packed. F32 or BF16. */
 typedef struct oct_matrix {
     const void *data;
     oct_dtype dtype;
-    int64_t rows, cols; /* as stored */
-    int64_t ld;         /* elements between rows */
+    int64_t rows, cols;   /* as stored */
+    int64_t ld;           /* elements between rows */
+    const oct_lazy *made; /* or NULL; then data and ld do not count */
+    int64_t first_row;    /* of `made` */
 } oct_matrix;
 
-oct_matrix oct_matrix_of(const oct_tensor *tensor); /* its 2-D view */
+oct_matrix oct_matrix_of(const oct_tensor *tensor);  /* its 2-D view */
+oct_matrix oct_matrix_of_lazy(const oct_lazy *lazy); /* all of it; `lazy` must outlive the result */
 
 /* C = op(A) op(B). M = 0 or N = 0 does nothing; K = 0 gives c = 0.
  * Errors: OCT_E_SHAPE if the inner dims differ or a dtype is not F32/BF16. */

@@ -33,6 +33,8 @@ typedef struct oct_fma_source {
     bool k_contiguous;
     int64_t rows, k;
     const oct_quantized_matrix *codes; /* or NULL; decoded with MX scales, without that of HiF8 */
+    const oct_lazy *made; /* or NULL; its rows from first_row on. Kernels see stored tiles of it. */
+    int64_t first_row;
 } oct_fma_source;
 
 /* Integer bounds of one group of 16 rows, from which the units follow (block-integer.md 3). */

@@ -3,6 +3,7 @@
 
 #include "base/size.h"
 #include "base/threads.h"
+#include "kernels/elementwise_drive.h"
 #include "kernels/exec.h"
 #include "kernels/quantize_kernels.h"
 #include "numeric/bf16.h"
@@ -10,7 +11,8 @@
 enum {
     STRIP_ROWS = 64, /* one pair of blocks of the col orientation */
     TILE_COLS = 256, /* keeps a tile of BF16 (32 KiB) in the first cache for its second reading */
-    RUN_ELEMENTS = 65536 /* an item of the per-tensor loops: 128 KiB of BF16 */
+    RUN_ELEMENTS = 65536, /* an item of the per-tensor loops: 128 KiB of BF16 */
+    PIECE_ELEMENTS = 2048 /* of a row that is made for them */
 };
 
 void oct_quantize_kernels_init(oct_quantize_kernels *kernels, oct_isa isa)
@@ -51,16 +53,21 @@ int64_t oct_mx_col_pairs_bound(int64_t count, int64_t rows)
     return busy + (rows - busy) / STRIP_ROWS;
 }
 
-static oct_status check_source(const oct_tensor *x, const oct_groups *groups, oct_err *err)
+static oct_status check_tensor(const oct_tensor *x, oct_err *err)
 {
     if (x->ndim != 2)
         return OCT_FAIL(err, OCT_E_SHAPE,
                         "cannot quantize a tensor of %d dimensions: 2 are required", x->ndim);
+    return OCT_OK;
+}
+
+static oct_status check_source(const oct_lazy *x, const oct_groups *groups, oct_err *err)
+{
     if (x->dtype != OCT_DTYPE_F32 && x->dtype != OCT_DTYPE_BF16)
         return OCT_FAIL(err, OCT_E_SHAPE,
                         "cannot quantize a tensor of %s: float32 or bfloat16 is required",
                         oct_dtype_name(x->dtype));
-    const oct_groups all = whole_or(groups, &x->shape[0]);
+    const oct_groups all = whole_or(groups, &x->rows);
     int64_t start = 0;
     for (int64_t g = 0; g < all.count; g++) {
         if (all.ends[g] < start)
@@ -71,11 +78,11 @@ static oct_status check_source(const oct_tensor *x, const oct_groups *groups, oc
                 (long long)g, (long long)all.ends[g], (long long)start);
         start = all.ends[g];
     }
-    if (start != x->shape[0])
+    if (start != x->rows)
         return OCT_FAIL(
             err, OCT_E_SHAPE,
             "cannot quantize by groups: the last group ends at row %lld, %lld is required",
-            (long long)start, (long long)x->shape[0]);
+            (long long)start, (long long)x->rows);
     return OCT_OK;
 }
 
@@ -84,11 +91,6 @@ static void observe(const oct_exec *exec, oct_quantize_result result)
     const oct_quantize_observer *observer = exec->kernels->quantize.observer;
     if (observer)
         observer->observe(observer->arg, &result);
-}
-
-static const void *element(const oct_tensor *x, int64_t index)
-{
-    return (const char *)x->data + (size_t)index * oct_dtype_bytes(x->dtype);
 }
 
 /* --- MX ------------------------------------------------------------------------------------- */
@@ -100,7 +102,7 @@ typedef struct strip {
 
 typedef struct mx_job {
     const oct_quantize_kernels *kernels;
-    const oct_tensor *x;
+    const oct_lazy *x;
     oct_mx_rule rule;
     const oct_mx_out *out;
     const strip *strips; /* the index is the pair row of the col orientation */
@@ -111,19 +113,24 @@ static void mx_tile(void *arg, int64_t item, int thread)
 {
     (void)thread;
     const mx_job *job = arg;
+    const oct_lazy *source = job->x;
     const oct_mx_out *out = job->out;
-    const int64_t pair = item / job->tiles, n = job->x->shape[1];
+    const int64_t pair = item / job->tiles, n = source->cols;
     const int64_t row = job->strips[pair].row, rows = job->strips[pair].rows;
     const int64_t col = item % job->tiles * TILE_COLS;
     const int64_t cols = oct_min_i64(TILE_COLS, n - col);
     const int64_t scale_ld = 2 * oct_ceil_div(n, 64);
-    const void *x = element(job->x, row * n + col);
+    _Alignas(64) float made[STRIP_ROWS * TILE_COLS]; /* of either dtype */
+    if (source->make)
+        source->make(source->arg, row, rows, col, cols, made, TILE_COLS);
+    const void *x = source->make ? made : oct_at(source->dtype, source->data, row * n + col);
+    const int64_t ld = source->make ? TILE_COLS : n;
     if (out->row_codes)
-        job->kernels->mx_rows(x, job->x->dtype, n, rows, cols, job->rule,
+        job->kernels->mx_rows(x, source->dtype, ld, rows, cols, job->rule,
                               out->row_codes + row * n + col, n,
                               out->row_scales + row * scale_ld + col / 32, scale_ld);
     if (out->col_codes)
-        job->kernels->mx_cols(x, job->x->dtype, n, rows, cols, job->rule,
+        job->kernels->mx_cols(x, source->dtype, ld, rows, cols, job->rule,
                               out->col_codes + row * n + col, n,
                               out->col_scales + (pair * n + col) * 2);
 }
@@ -153,12 +160,20 @@ int64_t oct_mx_quantize_bytes(int64_t count, int64_t rows)
 oct_status oct_mx_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                            oct_mx_rule rule, const oct_mx_out *out, oct_err *err)
 {
+    OCT_TRY(check_tensor(x, err));
+    const oct_lazy stored = oct_lazy_of(x);
+    return oct_mx_quantize_lazy(exec, &stored, groups, rule, out, err);
+}
+
+oct_status oct_mx_quantize_lazy(const oct_exec *exec, const oct_lazy *x, const oct_groups *groups,
+                                oct_mx_rule rule, const oct_mx_out *out, oct_err *err)
+{
     OCT_TRY(check_source(x, groups, err));
     if (!out->row_codes != !out->row_scales || !out->col_codes != !out->col_scales)
         return OCT_FAIL(err, OCT_E_API,
                         "cannot quantize to MX: codes without scales (or the reverse), both are "
                         "required");
-    const int64_t m = x->shape[0], n = x->shape[1];
+    const int64_t m = x->rows, n = x->cols;
     const oct_groups all = whole_or(groups, &m);
     const int64_t pairs = oct_mx_col_pairs(&all, m), tiles = oct_ceil_div(n, TILE_COLS);
     const oct_arena_mark mark = oct_arena_save(exec->scratch);
@@ -198,7 +213,8 @@ typedef struct run {
 
 typedef struct hif8_job {
     const oct_quantize_kernels *kernels;
-    const oct_tensor *x;
+    const oct_lazy *x;
+    void *kept; /* where x is made, or NULL */
     run *runs;
     const float *scales;
     bool saturate;
@@ -236,30 +252,74 @@ static oct_status list_runs(const oct_exec *exec, const oct_groups *groups, int6
     return OCT_OK;
 }
 
+/* Elements that follow one another in memory. */
+typedef struct piece {
+    const void *data;
+    int64_t count;
+} piece;
+
+/* The elements from `first` up to `end` at most: all of them if they are stored, else what was made
+ * of one row, in job->kept or in `made`. */
+static piece piece_of(const hif8_job *job, int64_t first, int64_t end, void *made)
+{
+    const oct_lazy *x = job->x;
+    if (!x->make)
+        return (piece){.data = oct_at(x->dtype, x->data, first), .count = end - first};
+    const int64_t row = first / x->cols, col = first % x->cols;
+    const int64_t in_row = oct_min_i64(x->cols - col, PIECE_ELEMENTS);
+    const int64_t count = oct_min_i64(end - first, in_row);
+    void *to = job->kept ? oct_at_mut(x->dtype, job->kept, first) : made;
+    x->make(x->arg, row, 1, col, count, to, count);
+    return (piece){.data = to, .count = count};
+}
+
+/* As bit patterns: a NaN wins. */
+static float larger(float a, float b)
+{
+    return oct_f32_bits(a) > oct_f32_bits(b) ? a : b;
+}
+
 static void amax_run(void *arg, int64_t item, int thread)
 {
     (void)thread;
     const hif8_job *job = arg;
     run *part = &job->runs[item];
-    part->amax = job->kernels->amax(element(job->x, part->first), job->x->dtype, part->count);
+    _Alignas(64) float made[PIECE_ELEMENTS];
+    const int64_t end = part->first + part->count;
+    piece next;
+    part->amax = 0.0f;
+    for (int64_t at = part->first; at < end; at += next.count) {
+        next = piece_of(job, at, end, made);
+        part->amax = larger(part->amax, job->kernels->amax(next.data, job->x->dtype, next.count));
+    }
 }
 
 oct_status oct_hif8_amax(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                          float *amax, oct_err *err)
 {
+    OCT_TRY(check_tensor(x, err));
+    const oct_lazy stored = oct_lazy_of(x);
+    return oct_hif8_amax_lazy(exec, &stored, groups, NULL, amax, err);
+}
+
+oct_status oct_hif8_amax_lazy(const oct_exec *exec, const oct_lazy *x, const oct_groups *groups,
+                              const oct_tensor *kept, float *amax, oct_err *err)
+{
     OCT_TRY(check_source(x, groups, err));
-    const oct_groups all = whole_or(groups, &x->shape[0]);
+    if (kept)
+        OCT_TRY(oct_check_matrix("cannot keep what is quantized", "its place", kept, x->dtype,
+                                 x->rows, x->cols, err));
+    const oct_groups all = whole_or(groups, &x->rows);
     const oct_arena_mark mark = oct_arena_save(exec->scratch);
-    hif8_job job = {.kernels = &exec->kernels->quantize, .x = x};
+    hif8_job job = {.kernels = &exec->kernels->quantize, .x = x, .kept = kept ? kept->data : NULL};
     int64_t runs = 0;
-    OCT_TRY(list_runs(exec, &all, x->shape[1], &job.runs, &runs, err));
+    OCT_TRY(list_runs(exec, &all, x->cols, &job.runs, &runs, err));
     oct_parallel_for(exec->threads, runs, amax_run, &job);
     for (int64_t g = 0; g < all.count; g++)
         amax[g] = 0.0f;
-    for (int64_t i = 0; i < runs; i++) { /* as bit patterns: a NaN wins */
+    for (int64_t i = 0; i < runs; i++) {
         float *largest = &amax[job.runs[i].group];
-        if (oct_f32_bits(job.runs[i].amax) > oct_f32_bits(*largest))
-            *largest = job.runs[i].amax;
+        *largest = larger(*largest, job.runs[i].amax);
     }
     oct_arena_rewind(exec->scratch, mark);
     return OCT_OK;
@@ -270,15 +330,29 @@ static void encode_run(void *arg, int64_t item, int thread)
     (void)thread;
     const hif8_job *job = arg;
     const run *part = &job->runs[item];
-    job->kernels->hif8_encode(element(job->x, part->first), job->x->dtype, part->count,
-                              job->scales[part->group], job->saturate, job->codes + part->first);
+    _Alignas(64) float made[PIECE_ELEMENTS];
+    const int64_t end = part->first + part->count;
+    piece next;
+    for (int64_t at = part->first; at < end; at += next.count) {
+        next = piece_of(job, at, end, made);
+        job->kernels->hif8_encode(next.data, job->x->dtype, next.count, job->scales[part->group],
+                                  job->saturate, job->codes + at);
+    }
 }
 
 oct_status oct_hif8_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                              const float *scales, bool saturate, uint8_t *codes, oct_err *err)
 {
+    OCT_TRY(check_tensor(x, err));
+    const oct_lazy stored = oct_lazy_of(x);
+    return oct_hif8_quantize_lazy(exec, &stored, groups, scales, saturate, codes, err);
+}
+
+oct_status oct_hif8_quantize_lazy(const oct_exec *exec, const oct_lazy *x, const oct_groups *groups,
+                                  const float *scales, bool saturate, uint8_t *codes, oct_err *err)
+{
     OCT_TRY(check_source(x, groups, err));
-    const oct_groups all = whole_or(groups, &x->shape[0]);
+    const oct_groups all = whole_or(groups, &x->rows);
     const oct_arena_mark mark = oct_arena_save(exec->scratch);
     hif8_job job = {.kernels = &exec->kernels->quantize,
                     .x = x,
@@ -286,7 +360,7 @@ oct_status oct_hif8_quantize(const oct_exec *exec, const oct_tensor *x, const oc
                     .saturate = saturate,
                     .codes = codes};
     int64_t runs = 0;
-    OCT_TRY(list_runs(exec, &all, x->shape[1], &job.runs, &runs, err));
+    OCT_TRY(list_runs(exec, &all, x->cols, &job.runs, &runs, err));
     oct_parallel_for(exec->threads, runs, encode_run, &job);
     oct_arena_rewind(exec->scratch, mark);
     observe(

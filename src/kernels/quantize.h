@@ -14,11 +14,10 @@
 
 #include "base/cpu.h"
 #include "base/status.h"
+#include "kernels/lazy.h"
 #include "numeric/e8m0.h"
 #include "numeric/hif8.h"
 #include "tensor/tensor.h"
-
-typedef struct oct_exec oct_exec;
 
 /* Rows of one matrix that belong together: group g is rows ends[g-1] .. ends[g]-1, ends[-1] = 0.
  * count 0 means one group of all rows. */
@@ -42,7 +41,7 @@ typedef enum oct_quantize_kind {
 
 typedef struct oct_quantize_result {
     oct_quantize_kind kind;
-    const oct_tensor *x;
+    const oct_lazy *x;
     const oct_groups *groups; /* NULL: one group */
     const uint8_t *codes;     /* [M, N] */
     const void *scales;       /* MX: uint8 as in oct_mx_out; HiF8: float [max(groups, 1)] */
@@ -95,6 +94,11 @@ void oct_quantize_kernels_init(oct_quantize_kernels *kernels, oct_isa isa);
 oct_status oct_mx_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                            oct_mx_rule rule, const oct_mx_out *out, oct_err *err) OCT_MUST_CHECK;
 
+/* The same of a matrix that may be made while it is read. */
+oct_status oct_mx_quantize_lazy(const oct_exec *exec, const oct_lazy *x, const oct_groups *groups,
+                                oct_mx_rule rule, const oct_mx_out *out,
+                                oct_err *err) OCT_MUST_CHECK;
+
 /* Bytes of exec->scratch that oct_mx_quantize takes at most, and oct_hif8_amax or
  * oct_hif8_quantize, for any split of `rows` into `count` groups. */
 int64_t oct_mx_quantize_bytes(int64_t count, int64_t rows);
@@ -111,5 +115,13 @@ oct_status oct_hif8_amax(const oct_exec *exec, const oct_tensor *x, const oct_gr
 oct_status oct_hif8_quantize(const oct_exec *exec, const oct_tensor *x, const oct_groups *groups,
                              const float *scales, bool saturate, uint8_t *codes,
                              oct_err *err) OCT_MUST_CHECK;
+
+/* The same of a matrix that may be made while it is read; with `kept` not NULL, [M, N] of its
+ * dtype, what was made for the amax is kept there. Errors: also OCT_E_SHAPE for another `kept`. */
+oct_status oct_hif8_amax_lazy(const oct_exec *exec, const oct_lazy *x, const oct_groups *groups,
+                              const oct_tensor *kept, float *amax, oct_err *err) OCT_MUST_CHECK;
+oct_status oct_hif8_quantize_lazy(const oct_exec *exec, const oct_lazy *x, const oct_groups *groups,
+                                  const float *scales, bool saturate, uint8_t *codes,
+                                  oct_err *err) OCT_MUST_CHECK;
 
 #endif

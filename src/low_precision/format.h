@@ -59,10 +59,9 @@ struct oct_low_precision_format {
 
     /* x [M, N] F32 or BF16, both orientations in one pass where both are wanted. Data that both
      * share lives in the arena of `col`, which must live as long as that of `row`. */
-    oct_status (*quantize)(const oct_exec *exec, const oct_quantizer *quantizer,
-                           const oct_tensor *x, const oct_groups *groups,
-                           const oct_quantize_want *row, const oct_quantize_want *col,
-                           oct_err *err);
+    oct_status (*quantize)(const oct_exec *exec, const oct_quantizer *quantizer, const oct_lazy *x,
+                           const oct_groups *groups, const oct_quantize_want *row,
+                           const oct_quantize_want *col, oct_err *err);
 
     /* Names, dtypes and shapes of the storage of a weight [N, K] or [E, out, in]; returns how many.
      */

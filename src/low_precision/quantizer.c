@@ -58,8 +58,8 @@ static bool fault_is_planted(const subject *of)
     return oct_fault(of->grouped ? "quantize.grouped.input" : "quantize.dense.input");
 }
 
-static oct_status quantize_as(const oct_run *run, const oct_quantizer *quantizer,
-                              const subject *of, const oct_tensor *x, const oct_groups *groups,
+static oct_status quantize_as(const oct_run *run, const oct_quantizer *quantizer, const subject *of,
+                              const oct_lazy *x, const oct_groups *groups,
                               const oct_quantize_want *row, const oct_quantize_want *col,
                               oct_err *err)
 {
@@ -74,13 +74,11 @@ static oct_status quantize_as(const oct_run *run, const oct_quantizer *quantizer
 }
 
 oct_status oct_quantize(const oct_run *run, const oct_low_precision_recipe *recipe, const char *fqn,
-                        const oct_tensor *x, const oct_groups *groups, const oct_role_output *row,
+                        const oct_lazy *x, const oct_groups *groups, const oct_role_output *row,
                         const oct_role_output *col, oct_err *err)
 {
     const oct_quantize_want nothing = {0};
     const oct_span span = oct_profile_begin(run->profile, OCT_PART_QUANTIZE);
-    const oct_tensor x_2d =
-        oct_tensor_2d(x->data, x->dtype, oct_tensor_rows(x), oct_tensor_cols(x));
     const subject of = {.fqn = fqn, .role = row->role, .grouped = groups && groups->count > 0};
     oct_groups own = {0};
     if (groups && groups->count > 0)
@@ -90,12 +88,12 @@ oct_status oct_quantize(const oct_run *run, const oct_low_precision_recipe *reci
     const oct_quantizer *row_quantizer = oct_recipe_quantizer(recipe, row->role);
     const oct_quantizer *col_quantizer = oct_recipe_quantizer(recipe, col->role);
     if (row_quantizer == col_quantizer) {
-        OCT_TRY(quantize_as(run, row_quantizer, &of, &x_2d, &own, &row_want, &col_want, err));
+        OCT_TRY(quantize_as(run, row_quantizer, &of, x, &own, &row_want, &col_want, err));
     } else {
         if (row->operand)
-            OCT_TRY(quantize_as(run, row_quantizer, &of, &x_2d, &own, &row_want, &nothing, err));
+            OCT_TRY(quantize_as(run, row_quantizer, &of, x, &own, &row_want, &nothing, err));
         if (col->operand)
-            OCT_TRY(quantize_as(run, col_quantizer, &of, &x_2d, &own, &nothing, &col_want, err));
+            OCT_TRY(quantize_as(run, col_quantizer, &of, x, &own, &nothing, &col_want, err));
     }
     if (row->operand)
         oct_quantize_trace(run->trace, fqn, row->role, row->operand);

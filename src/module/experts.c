@@ -2,7 +2,7 @@
 #include "module/experts.h"
 
 struct oct_experts_saved {
-    oct_tensor x_SH;       /* the caller's */
+    oct_lazy x_SH;         /* the caller's */
     oct_tensor gate_up_SF; /* [S,2F] */
     oct_tensor act_SF;     /* silu(gate) * up */
 };
@@ -16,13 +16,13 @@ static oct_tensor half(const oct_tensor *gate_up, int64_t which)
                          f);
 }
 
-static oct_status product(const oct_module *module, const oct_run *run, const oct_tensor *a,
+static oct_status product(const oct_module *module, const oct_run *run, const oct_lazy *a,
                           const oct_param *weight, const oct_groups *groups, oct_layout layout,
                           const oct_tensor *out, oct_err *err)
 {
     const oct_span span =
         oct_profile_begin(run->profile, layout == OCT_LAYOUT_NT ? OCT_PART_FPROP : OCT_PART_DGRAD);
-    const oct_matrix left = oct_matrix_of(a), right = oct_matrix_of(&weight->value);
+    const oct_matrix left = oct_matrix_of_lazy(a), right = oct_matrix_of(&weight->value);
     const oct_gemm_out to = {.data = out->data,
                              .ld = oct_tensor_cols(out),
                              .dtype = out->dtype,
@@ -34,12 +34,12 @@ static oct_status product(const oct_module *module, const oct_run *run, const oc
     return OCT_OK;
 }
 
-static oct_status weight_gradient(const oct_module *module, const oct_run *run,
-                                  const oct_tensor *dy, const oct_tensor *x,
-                                  const oct_param *weight, const oct_groups *groups, oct_err *err)
+static oct_status weight_gradient(const oct_module *module, const oct_run *run, const oct_lazy *dy,
+                                  const oct_lazy *x, const oct_param *weight,
+                                  const oct_groups *groups, oct_err *err)
 {
     const oct_span span = oct_profile_begin(run->profile, OCT_PART_WGRAD);
-    const oct_matrix left = oct_matrix_of(dy), right = oct_matrix_of(x);
+    const oct_matrix left = oct_matrix_of_lazy(dy), right = oct_matrix_of_lazy(x);
     oct_gemm_out to;
     OCT_TRY(oct_param_grad_open(weight, run, &to, err));
     OCT_TRY(oct_gemm_grouped(run->exec, &left, &right, groups, OCT_LAYOUT_TN, &to, err));
@@ -48,12 +48,12 @@ static oct_status weight_gradient(const oct_module *module, const oct_run *run,
     return oct_param_grad_close(weight, run, err);
 }
 
-static oct_status forward(oct_module *module, const oct_run *run, const oct_tensor *x,
+static oct_status forward(oct_module *module, const oct_run *run, const oct_lazy *x,
                           const oct_groups *groups, const oct_tensor *y, oct_experts_saved **saved,
                           oct_err *err)
 {
     const oct_param *gate_up = module->params[0], *down = module->params[1];
-    const int64_t rows = oct_tensor_rows(x), width = oct_param_cols(down);
+    const int64_t rows = x->rows, width = oct_param_cols(down);
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
     oct_arena *keep = run->training ? run->step : run->exec->scratch;
     oct_experts_saved kept = {.x_SH = *x};
@@ -63,7 +63,8 @@ static oct_status forward(oct_module *module, const oct_run *run, const oct_tens
     OCT_TRY(product(module, run, x, gate_up, groups, OCT_LAYOUT_NT, &kept.gate_up_SF, err));
     const oct_tensor gate = half(&kept.gate_up_SF, 0), up = half(&kept.gate_up_SF, 1);
     OCT_TRY(oct_swiglu(run->exec, &gate, 2 * width, &up, 2 * width, &kept.act_SF, err));
-    OCT_TRY(product(module, run, &kept.act_SF, down, groups, OCT_LAYOUT_NT, y, err));
+    const oct_lazy act = oct_lazy_of(&kept.act_SF);
+    OCT_TRY(product(module, run, &act, down, groups, OCT_LAYOUT_NT, y, err));
     if (run->training) {
         void *memory = NULL;
         OCT_TRY(oct_arena_alloc(run->step, sizeof kept, &memory, err));
@@ -75,31 +76,32 @@ static oct_status forward(oct_module *module, const oct_run *run, const oct_tens
 }
 
 static oct_status backward(oct_module *module, const oct_run *run, const oct_experts_saved *saved,
-                           const oct_groups *groups, const oct_tensor *dy, const oct_tensor *dx,
+                           const oct_groups *groups, const oct_lazy *dy, const oct_tensor *dx,
                            oct_err *err)
 {
     const oct_param *gate_up = module->params[0], *down = module->params[1];
-    const int64_t rows = oct_tensor_rows(dy), width = oct_param_cols(down);
+    const int64_t rows = dy->rows, width = oct_param_cols(down);
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
     oct_tensor dact, dgate_up;
     OCT_TRY(oct_tensor_new_2d(run->exec->scratch, dy->dtype, rows, width, &dact, err));
     OCT_TRY(oct_tensor_new_2d(run->exec->scratch, dy->dtype, rows, 2 * width, &dgate_up, err));
 
+    const oct_lazy act = oct_lazy_of(&saved->act_SF), dpair = oct_lazy_of(&dgate_up);
     OCT_TRY(product(module, run, dy, down, groups, OCT_LAYOUT_NN, &dact, err));
-    OCT_TRY(weight_gradient(module, run, dy, &saved->act_SF, down, groups, err));
+    OCT_TRY(weight_gradient(module, run, dy, &act, down, groups, err));
     const oct_tensor gate = half(&saved->gate_up_SF, 0), up = half(&saved->gate_up_SF, 1);
     const oct_tensor dgate = half(&dgate_up, 0), dup = half(&dgate_up, 1);
     OCT_TRY(
         oct_swiglu_backward(run->exec, &dact, &gate, 2 * width, &up, 2 * width, &dgate, &dup, err));
-    OCT_TRY(product(module, run, &dgate_up, gate_up, groups, OCT_LAYOUT_NN, dx, err));
-    OCT_TRY(weight_gradient(module, run, &dgate_up, &saved->x_SH, gate_up, groups, err));
+    OCT_TRY(product(module, run, &dpair, gate_up, groups, OCT_LAYOUT_NN, dx, err));
+    OCT_TRY(weight_gradient(module, run, &dpair, &saved->x_SH, gate_up, groups, err));
     oct_arena_rewind(run->exec->scratch, mark);
     return OCT_OK;
 }
 
 const oct_experts_ops oct_experts_high_precision_ops = {.forward = forward, .backward = backward};
 
-oct_status oct_experts_forward(oct_module *module, const oct_run *run, const oct_tensor *x,
+oct_status oct_experts_forward(oct_module *module, const oct_run *run, const oct_lazy *x,
                                const oct_groups *groups, const oct_tensor *y,
                                oct_experts_saved **saved, oct_err *err)
 {
@@ -110,7 +112,7 @@ oct_status oct_experts_forward(oct_module *module, const oct_run *run, const oct
 
 oct_status oct_experts_backward(oct_module *module, const oct_run *run,
                                 const oct_experts_saved *saved, const oct_groups *groups,
-                                const oct_tensor *dy, const oct_tensor *dx, oct_err *err)
+                                const oct_lazy *dy, const oct_tensor *dx, oct_err *err)
 {
     const oct_experts_ops *ops = module->type->ops;
     const oct_status status = ops->backward(module, run, saved, groups, dy, dx, err);

@@ -183,8 +183,9 @@ static oct_status experts_in(stand *s, const product_case *c, oct_module_tree *t
     OCT_TRY(new_result(&s->inputs, to, "output", OCT_DTYPE_BF16, c->rows, c->in, &y, err));
     OCT_TRY(new_result(&s->inputs, to, "dinput", OCT_DTYPE_BF16, c->rows, c->in, &dx, err));
     OCT_TRY(attach(s, c, module, policy, names, to, err));
-    OCT_TRY(oct_experts_forward(module, &s->run, &c->x, &c->groups, y, &saved, err));
-    return oct_experts_backward(module, &s->run, saved, &c->groups, &c->dy, dx, err);
+    const oct_lazy x = oct_lazy_of(&c->x), dy = oct_lazy_of(&c->dy);
+    OCT_TRY(oct_experts_forward(module, &s->run, &x, &c->groups, y, &saved, err));
+    return oct_experts_backward(module, &s->run, saved, &c->groups, &dy, dx, err);
 }
 
 static oct_status dense_pass(stand *s, const product_case *c,
@@ -233,11 +234,12 @@ static oct_status grouped_low(stand *s, const product_case *c, oct_weight_storag
 {
     oct_operand saved;
     const oct_gemm_out to_dw = store(dw);
+    const oct_lazy x = oct_lazy_of(&c->x), dy = oct_lazy_of(&c->dy);
     OCT_TRY(oct_weight_refresh(&s->exec, NULL, weight, c->masters[0].data, NULL, err));
-    OCT_TRY(oct_low_precision_grouped_linear_forward(&s->run, weight, &c->x, &c->groups, y, &saved,
-                                                     err));
-    return oct_low_precision_grouped_linear_backward(&s->run, weight, &saved, &c->groups, &c->dy,
-                                                     dx, &to_dw, err);
+    OCT_TRY(
+        oct_low_precision_grouped_linear_forward(&s->run, weight, &x, &c->groups, y, &saved, err));
+    return oct_low_precision_grouped_linear_backward(&s->run, weight, &saved, &c->groups, &dy, dx,
+                                                     &to_dw, err);
 }
 
 static oct_status grouped_pass(stand *s, const product_case *c,

@@ -29,7 +29,7 @@ static double random_normal(void)
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-static float one_nan(float x)
+static inline float one_nan(float x)
 {
     return x != x ? oct_f32_from_bits(0x7fc00000u) : x;
 }

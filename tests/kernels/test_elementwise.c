@@ -117,17 +117,14 @@ static void rmsnorm_backward__add_to__round_of_sum_with_rounded_gradient(void **
 static float lane_dot(op_run *run, const int *at, const float *values, int count)
 {
     enum { H = 40 };
-    float x[H] = {0}, dy[H], dx[H], dweight;
+    float x[H] = {0}, dy[H], dweight;
     for (int i = 0; i < H; i++)
         dy[i] = 1.0f;
     for (int i = 0; i < count; i++)
         x[at[i]] = values[i];
-    const float weight = 1.0f;
     const int32_t row = 0;
-    const oct_tensor tx = f32_matrix(x, 1, H), tdy = f32_matrix(dy, 1, H),
-                     tdx = f32_matrix(dx, 1, H);
-    CHECK(oct_route_combine_backward(&run->exec, &tdy, &tx, &row, &weight, 1, &tdx, &dweight,
-                                     &run->err));
+    const oct_tensor tx = f32_matrix(x, 1, H), tdy = f32_matrix(dy, 1, H);
+    CHECK(oct_route_combine_backward(&run->exec, &tdy, &tx, &row, 1, &dweight, &run->err));
     return dweight;
 }
 
@@ -679,19 +676,31 @@ static void route_sort__empty_experts__token_order_within_an_expert(void **state
         assert_int_equal(ends[e], 0);
 }
 
-static void check_gather(op_run *run)
+static void check_rows(op_run *run)
 {
     float x[] = {1.0f, 2.0f, 3.0f}, y[6];
     const int32_t source[] = {0, 2, 3, 4, 1, 5};
-    const oct_tensor tx = f32_matrix(x, 3, 1), ty = f32_matrix(y, 6, 1);
-    CHECK(oct_route_gather(&run->exec, &tx, source, 2, &ty, &run->err));
+    const float weights[] = {1.0f, 10.0f, 2.0f, 20.0f, 4.0f, 40.0f};
+    const oct_tensor ty = f32_matrix(y, 6, 1);
+    oct_routed routed = {.kernels = &run->exec.kernels->elementwise,
+                         .x = f32_matrix(x, 3, 1),
+                         .source_S = source,
+                         .top_k = 2};
+    oct_lazy rows = oct_route_rows(&routed);
+    assert_int_equal(rows.rows, 6);
+    assert_int_equal(rows.cols, 1);
+    CHECK(oct_lazy_store(&run->exec, &rows, &ty, &run->err));
     assert_f32_equal(y, (float[]){1.0f, 2.0f, 2.0f, 3.0f, 1.0f, 3.0f}, 6);
+    routed.weights_TK = weights; /* of the pair, not of its row */
+    rows = oct_route_rows(&routed);
+    CHECK(oct_lazy_store(&run->exec, &rows, &ty, &run->err));
+    assert_f32_equal(y, (float[]){1.0f, 4.0f, 40.0f, 12.0f, 10.0f, 120.0f}, 6);
 }
 
-static void route_gather__source_of_pairs__rows_of_tokens(void **state)
+static void route_rows__source_of_pairs__rows_of_tokens(void **state)
 {
     (void)state;
-    on_every_isa(check_gather);
+    on_every_isa(check_rows);
 }
 
 /* --- optimizer
@@ -769,7 +778,7 @@ int main(void)
         cmocka_unit_test(router_backward__central_differences__gradient),
         cmocka_unit_test(router__impossible_choice__refused),
         cmocka_unit_test(route_sort__empty_experts__token_order_within_an_expert),
-        cmocka_unit_test(route_gather__source_of_pairs__rows_of_tokens),
+        cmocka_unit_test(route_rows__source_of_pairs__rows_of_tokens),
         cmocka_unit_test(adamw__first_step__sign_of_the_gradient),
         cmocka_unit_test(sum_squares__wide_range__fp64_lanes),
     };

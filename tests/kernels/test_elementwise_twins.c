@@ -303,11 +303,17 @@ static void op_route(op_run *run)
     for (int64_t i = 0; i < pairs; i++) /* expert 3 and 6 stay empty */
         experts[i] = (int32_t)(i % TOP_K * 2 + (i % TOP_K != 1 && i / TOP_K % 2));
     oct_route_sort(experts, run->T, TOP_K, EXPERTS, ends, source, row);
-    CHECK(oct_route_gather(&run->exec, &x, source, TOP_K, &rows, &run->err));
+    const oct_routed inputs = {
+        .kernels = &run->exec.kernels->elementwise, .x = x, .source_S = source, .top_k = TOP_K};
+    oct_routed gradients = inputs;
+    gradients.x = dy;
+    gradients.weights_TK = weights;
+    const oct_lazy made = oct_route_rows(&inputs), dmade = oct_route_rows(&gradients);
+    CHECK(oct_lazy_store(&run->exec, &made, &rows, &run->err));
+    CHECK(oct_lazy_store(&run->exec, &dmade, &drows, &run->err));
     CHECK(oct_route_combine(&run->exec, &rows, row, weights, TOP_K, &shared, &y, &run->err));
     CHECK(oct_route_combine(&run->exec, &rows, row, weights, TOP_K, NULL, &plain, &run->err));
-    CHECK(oct_route_combine_backward(&run->exec, &dy, &rows, row, weights, TOP_K, &drows, dweights,
-                                     &run->err));
+    CHECK(oct_route_combine_backward(&run->exec, &dy, &rows, row, TOP_K, dweights, &run->err));
     CHECK(oct_route_gather_backward(&run->exec, &drows, row, TOP_K, &dx, &run->err));
 }
 
@@ -609,8 +615,11 @@ static void timed_call(const timed_loop *loop, const oct_kernels *at)
     case offsetof(oct_kernels, elementwise.sum_rows):
         kernels->sum_rows(dtype, TIMED_N, TIMED_ROWS, a, TIMED_N, NULL, x, NULL, timed.bf16);
         break;
-    case offsetof(oct_kernels, elementwise.scale_and_dot):
-        (void)kernels->scale_and_dot(dtype, TIMED_N, 0.5f, a, b, timed.bf16);
+    case offsetof(oct_kernels, elementwise.scale):
+        kernels->scale(dtype, TIMED_N, 0.5f, a, timed.bf16);
+        break;
+    case offsetof(oct_kernels, elementwise.dot):
+        (void)kernels->dot(dtype, TIMED_N, a, b);
         break;
     case offsetof(oct_kernels, elementwise.rope):
         kernels->rope(dtype, TIMED_SLICE / 2, a, x, x + TIMED_SLICE, loop->transposed, false,
@@ -654,7 +663,8 @@ static const timed_loop timed_loops[] = {
     TIMED(elementwise.rmsnorm_dw, OCT_DTYPE_BF16, false, TIMED_N, "element"),
     TIMED(elementwise.accumulate, OCT_DTYPE_BF16, false, TIMED_N, "element"),
     TIMED(elementwise.sum_rows, OCT_DTYPE_BF16, false, TIMED_ROWS *TIMED_N, "element"),
-    TIMED(elementwise.scale_and_dot, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.scale, OCT_DTYPE_BF16, false, TIMED_N, "element"),
+    TIMED(elementwise.dot, OCT_DTYPE_BF16, false, TIMED_N, "element"),
     TIMED(elementwise.rope, OCT_DTYPE_BF16, false, TIMED_SLICE, "element"),
     TIMED(elementwise.rope, OCT_DTYPE_BF16, true, TIMED_SLICE, "element"), /* interleaved */
     TIMED(elementwise.cross_entropy, OCT_DTYPE_BF16, false, TIMED_N, "element"),

@@ -186,9 +186,12 @@ static void gemm__bad_arguments__are_refused(void **state)
     (void)state;
     fixture_exec *f = exec_new(OCT_ISA_REF, 1);
     float data[16] = {0};
-    const oct_matrix a = {data, OCT_DTYPE_F32, 2, 3, 3}, b = {data, OCT_DTYPE_F32, 2, 2, 2};
-    const oct_matrix u8 = {data, OCT_DTYPE_U8, 3, 2, 2};
-    const oct_matrix good = {data, OCT_DTYPE_F32, 3, 2, 2};
+    const oct_tensor at = oct_tensor_2d(data, OCT_DTYPE_F32, 2, 3);
+    const oct_tensor bt = oct_tensor_2d(data, OCT_DTYPE_F32, 2, 2);
+    const oct_tensor u8t = oct_tensor_2d(data, OCT_DTYPE_U8, 3, 2);
+    const oct_tensor goodt = oct_tensor_2d(data, OCT_DTYPE_F32, 3, 2);
+    const oct_matrix a = oct_matrix_of(&at), b = oct_matrix_of(&bt), u8 = oct_matrix_of(&u8t),
+                     good = oct_matrix_of(&goodt);
     oct_gemm_out out = {.data = data, .ld = 2, .dtype = OCT_DTYPE_F32};
     oct_err err = {0};
     assert_int_equal(oct_gemm(&f->exec, &a, &b, OCT_LAYOUT_NN, &out, &err), OCT_E_SHAPE);

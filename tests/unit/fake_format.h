@@ -28,7 +28,7 @@ static struct {
 } fake;
 
 static oct_status fake_quantize(const oct_exec *exec, const oct_quantizer *quantizer,
-                                const oct_tensor *x, const oct_groups *groups,
+                                const oct_lazy *x, const oct_groups *groups,
                                 const oct_quantize_want *row, const oct_quantize_want *col,
                                 oct_err *err)
 {

@@ -49,9 +49,10 @@ static void quantize_both(const octet_context *context, const oct_exec *exec,
     octet_error error = {0};
     const bool row = orientation == OCTET_ORIENTATION_ROW;
     const oct_tensor tensor = oct_tensor_2d((void *)(uintptr_t)x, OCT_DTYPE_F32, rows, cols);
+    const oct_lazy source = oct_lazy_of(&tensor);
     const oct_quantize_want want = {.operand = &out->twin, .arena = &arena}, no = {0};
     assert_int_equal(format->quantize(exec, oct_recipe_quantizer(format->recipe, roles[role]),
-                                      &tensor, groups, row ? &want : &no, row ? &no : &want, &err),
+                                      &source, groups, row ? &want : &no, row ? &no : &want, &err),
                      OCT_OK);
     octet_operand *o = &out->operand;
     *o = (octet_operand)OCTET_OPERAND_INIT;

@@ -294,17 +294,18 @@ static oct_status product(rig *r, oct_weight_storage *weight, bool fprop, float 
     const oct_tensor x = oct_tensor_2d(left, OCT_DTYPE_F32, ROWS, fprop ? k : n);
     const oct_tensor y = oct_tensor_2d(out, OCT_DTYPE_F32, ROWS, fprop ? n : k);
     const oct_arena_mark mark = oct_arena_save(&r->scratch);
+    const oct_lazy rows = oct_lazy_of(&x);
     oct_status status;
     if (weight->ndim == 2 && fprop)
         status = oct_low_precision_linear_forward(&r->run, "m", weight, NULL, &x, &y, NULL, err);
     else if (weight->ndim == 2)
         status = oct_low_precision_linear_backward(&r->run, "m", weight, NULL, &x, &y, NULL, err);
     else if (fprop)
-        status =
-            oct_low_precision_grouped_linear_forward(&r->run, weight, &x, &groups, &y, NULL, err);
+        status = oct_low_precision_grouped_linear_forward(&r->run, weight, &rows, &groups, &y, NULL,
+                                                          err);
     else
-        status = oct_low_precision_grouped_linear_backward(&r->run, weight, NULL, &groups, &x, &y,
-                                                           NULL, err);
+        status = oct_low_precision_grouped_linear_backward(&r->run, weight, NULL, &groups, &rows,
+                                                           &y, NULL, err);
     oct_arena_rewind(&r->scratch, mark);
     return status;
 }

@@ -179,10 +179,11 @@ static void run_low_precision(bench *b, layer *l)
     oct_weight_storage *weight =
         weight_of(b, &policy, "w", l->experts ? 3 : 2, l->experts ? shape : shape + 1, l->w.data);
     if (l->experts) {
-        assert_ok(b, oct_low_precision_grouped_linear_forward(&b->run, weight, &l->x, &l->groups,
+        const oct_lazy x = oct_lazy_of(&l->x), dy = oct_lazy_of(&l->g);
+        assert_ok(b, oct_low_precision_grouped_linear_forward(&b->run, weight, &x, &l->groups,
                                                               &l->y, &saved, &b->err));
         assert_ok(b, oct_low_precision_grouped_linear_backward(&b->run, weight, &saved, &l->groups,
-                                                               &l->g, &l->dx, &dw, &b->err));
+                                                               &dy, &l->dx, &dw, &b->err));
     } else {
         assert_ok(b, oct_low_precision_linear_forward(&b->run, "w", weight, NULL, &l->x, &l->y,
                                                       &saved, &b->err));

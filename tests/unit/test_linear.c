@@ -266,9 +266,10 @@ static void experts__three_groups__each_row_meets_its_own_expert(void **state)
     const oct_tensor ty = oct_tensor_2d(y, OCT_DTYPE_F32, S, H);
     const oct_tensor tdy = oct_tensor_2d(dy, OCT_DTYPE_F32, S, H);
     const oct_tensor tdx = oct_tensor_2d(dx, OCT_DTYPE_F32, S, H);
+    const oct_lazy lx = oct_lazy_of(&tx), ldy = oct_lazy_of(&tdy);
     oct_experts_saved *saved = NULL;
-    assert_ok(s, oct_experts_forward(experts, &s->run, &tx, &groups, &ty, &saved, &s->err));
-    assert_ok(s, oct_experts_backward(experts, &s->run, saved, &groups, &tdy, &tdx, &s->err));
+    assert_ok(s, oct_experts_forward(experts, &s->run, &lx, &groups, &ty, &saved, &s->err));
+    assert_ok(s, oct_experts_backward(experts, &s->run, saved, &groups, &ldy, &tdx, &s->err));
 
     /* Central differences of sum(y * dy) over x, one row at a time. */
     for (int i = 0; i < S * H; i++) {
@@ -281,7 +282,7 @@ static void experts__three_groups__each_row_meets_its_own_expert(void **state)
             oct_run plain = s->run;
             plain.training = false;
             plain.trace = NULL;
-            assert_ok(s, oct_experts_forward(experts, &plain, &tx, &groups, &to, NULL, &s->err));
+            assert_ok(s, oct_experts_forward(experts, &plain, &lx, &groups, &to, NULL, &s->err));
             sums[side] = 0.0;
             for (int j = 0; j < S * H; j++) {
                 sums[side] += (double)moved[j] * (double)dy[j];

@@ -126,14 +126,24 @@ static void stand_free(stand *s)
     free(s);
 }
 
+static oct_status forward(stand *s, oct_experts_saved **saved)
+{
+    const oct_lazy x = oct_lazy_of(&s->x);
+    return oct_experts_forward(s->module, &s->b->run, &x, &s->groups, &s->y, saved, &s->b->err);
+}
+
+static oct_status backward(stand *s, const oct_experts_saved *saved)
+{
+    const oct_lazy dy = oct_lazy_of(&s->dy);
+    return oct_experts_backward(s->module, &s->b->run, saved, &s->groups, &dy, &s->dx, &s->b->err);
+}
+
 static void forward_backward(stand *s)
 {
     bench *b = s->b;
     oct_experts_saved *saved = NULL;
-    assert_ok(b,
-              oct_experts_forward(s->module, &b->run, &s->x, &s->groups, &s->y, &saved, &b->err));
-    assert_ok(b,
-              oct_experts_backward(s->module, &b->run, saved, &s->groups, &s->dy, &s->dx, &b->err));
+    assert_ok(b, forward(s, &saved));
+    assert_ok(b, backward(s, saved));
     oct_arena_reset(&b->step);
 }
 
@@ -197,9 +207,7 @@ static void forward__no_storage__refused_with_fqn(void **state)
     oct_experts_saved *saved = NULL;
     oct_weight_storage *kept = s->module->params[1]->storage;
     s->module->params[1]->storage = NULL;
-    assert_fails(b,
-                 oct_experts_forward(s->module, &b->run, &s->x, &s->groups, &s->y, &saved, &b->err),
-                 OCT_E_API, "'experts.down_proj' has no quantized weight");
+    assert_fails(b, forward(s, &saved), OCT_E_API, "'experts.down_proj' has no quantized weight");
     s->module->params[1]->storage = kept;
     stand_free(s);
 }
@@ -489,13 +497,11 @@ static void forward__training__keeps_inputs_in_eight_bits(void **state)
         bench *b = s->b;
         oct_experts_saved *saved = NULL;
         b->run.training = false;
-        assert_ok(
-            b, oct_experts_forward(s->module, &b->run, &s->x, &s->groups, &s->y, &saved, &b->err));
+        assert_ok(b, forward(s, &saved));
         assert_null(saved);
         assert_int_equal(b->step.used_bytes, 0);
         b->run.training = true;
-        assert_ok(
-            b, oct_experts_forward(s->module, &b->run, &s->x, &s->groups, &s->y, &saved, &b->err));
+        assert_ok(b, forward(s, &saved));
         const size_t gate_up = (size_t)s->rows * 2 * F * sizeof(float);
         const size_t codes = (size_t)s->rows * (H + F), scales = (size_t)6 * (H + F) * 2;
         assert_true(b->step.used_bytes < gate_up + codes + scales + 2048);
@@ -512,11 +518,9 @@ static void pass__failing_operator__its_error_surfaces(void **state)
         fake.fail_quantize_at = k <= 6 ? k : 0;
         fake.fail_matmul_at = k > 6 ? k - 6 : 0;
         oct_experts_saved *saved = NULL;
-        oct_status status =
-            oct_experts_forward(s->module, &b->run, &s->x, &s->groups, &s->y, &saved, &b->err);
+        oct_status status = forward(s, &saved);
         if (status == OCT_OK)
-            status = oct_experts_backward(s->module, &b->run, saved, &s->groups, &s->dy, &s->dx,
-                                          &b->err);
+            status = backward(s, saved);
         assert_int_equal(status, OCT_E_KERNEL);
         assert_non_null(strstr(b->err.msg, k <= 6 ? "injected quantizer" : "injected matmul"));
         assert_non_null(strstr(b->err.msg, "'experts"));

@@ -76,7 +76,8 @@ static pair quantize(bench *b, const oct_low_precision_recipe *recipe, const oct
         .role = OCT_ROLE_INPUT_FWD, .operand = &p.row, .arena = &b->persist};
     const oct_role_output col = {
         .role = OCT_ROLE_INPUT_BWD, .operand = &p.col, .arena = &b->persist};
-    assert_ok(b, oct_quantize(&b->run, recipe, "x", x, groups, &row, &col, &b->err));
+    const oct_lazy source = oct_lazy_of(x);
+    assert_ok(b, oct_quantize(&b->run, recipe, "x", &source, groups, &row, &col, &b->err));
     return p;
 }
 

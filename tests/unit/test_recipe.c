@@ -58,7 +58,8 @@ static void quantize(bench *b, const oct_low_precision_recipe *recipe, oct_role 
 {
     const oct_role_output rows = {.role = role, .operand = row, .arena = &b->persist};
     const oct_role_output cols = {.role = role, .operand = col, .arena = &b->persist};
-    assert_ok(b, oct_quantize(&b->run, recipe, "m", x, groups, &rows, &cols, &b->err));
+    const oct_lazy source = oct_lazy_of(x);
+    assert_ok(b, oct_quantize(&b->run, recipe, "m", &source, groups, &rows, &cols, &b->err));
 }
 
 static const uint8_t *bytes(const oct_tensor *t)

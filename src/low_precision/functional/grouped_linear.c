@@ -11,7 +11,7 @@ static oct_gemm_out store_to(const oct_tensor *c)
 }
 
 oct_status oct_low_precision_grouped_linear_forward(const oct_run *run, oct_weight_storage *weight,
-                                                    const oct_tensor *x, const oct_groups *groups,
+                                                    const oct_lazy *x, const oct_groups *groups,
                                                     const oct_tensor *y, oct_operand *saved,
                                                     oct_err *err)
 {
@@ -32,7 +32,7 @@ oct_status oct_low_precision_grouped_linear_forward(const oct_run *run, oct_weig
 
 oct_status oct_low_precision_grouped_linear_backward(const oct_run *run, oct_weight_storage *weight,
                                                      const oct_operand *saved,
-                                                     const oct_groups *groups, const oct_tensor *dy,
+                                                     const oct_groups *groups, const oct_lazy *dy,
                                                      const oct_tensor *dx, const oct_gemm_out *dw,
                                                      oct_err *err)
 {
@@ -79,25 +79,28 @@ static oct_tensor half(const oct_tensor *gate_up, int64_t which)
 
 oct_status oct_low_precision_grouped_swiglu_forward(const oct_run *run,
                                                     const oct_grouped_swiglu *weights,
-                                                    const oct_tensor *x, const oct_groups *groups,
+                                                    const oct_lazy *x, const oct_groups *groups,
                                                     const oct_tensor *y,
                                                     oct_grouped_swiglu_saved **saved, oct_err *err)
 {
     oct_arena *scratch = run->exec->scratch;
     oct_arena *keep = saved ? run->step : scratch;
     const oct_arena_mark mark = oct_arena_save(scratch);
-    const int64_t rows = oct_tensor_rows(x), width = weights->down->shape[2];
+    const int64_t rows = x->rows, width = weights->down->shape[2];
     void *memory = NULL;
     OCT_TRY(oct_arena_zalloc(keep, sizeof(oct_grouped_swiglu_saved), &memory, err));
     oct_grouped_swiglu_saved *kept = memory;
-    oct_tensor act;
     OCT_TRY(oct_tensor_new_2d(keep, run->act_dtype, rows, 2 * width, &kept->gate_up_SF, err));
-    OCT_TRY(oct_tensor_new_2d(scratch, run->act_dtype, rows, width, &act, err));
 
     OCT_TRY(oct_low_precision_grouped_linear_forward(
         run, weights->gate_up, x, groups, &kept->gate_up_SF, saved ? &kept->x : NULL, err));
-    const oct_tensor gate = half(&kept->gate_up_SF, 0), up = half(&kept->gate_up_SF, 1);
-    OCT_TRY(oct_swiglu(run->exec, &gate, 2 * width, &up, 2 * width, &act, err));
+    /* Made where it is quantized: nothing else reads it. */
+    const oct_swiglu_operands operands = {.kernels = &run->exec->kernels->elementwise,
+                                          .gate = half(&kept->gate_up_SF, 0),
+                                          .up = half(&kept->gate_up_SF, 1),
+                                          .ld_gate = 2 * width,
+                                          .ld_up = 2 * width};
+    const oct_lazy act = oct_swiglu_lazy(&operands);
     OCT_TRY(oct_low_precision_grouped_linear_forward(run, weights->down, &act, groups, y,
                                                      saved ? &kept->act : NULL, err));
     if (saved)
@@ -109,8 +112,8 @@ oct_status oct_low_precision_grouped_swiglu_forward(const oct_run *run,
 /* One of the two linears, with the gradient of its parameter. */
 static oct_status linear_backward(const oct_run *run, oct_weight_storage *weight,
                                   const oct_operand *saved, const oct_groups *groups,
-                                  const oct_tensor *dy, const oct_tensor *dx,
-                                  const oct_param *param, oct_err *err)
+                                  const oct_lazy *dy, const oct_tensor *dx, const oct_param *param,
+                                  oct_err *err)
 {
     oct_gemm_out dw;
     if (param->requires_grad)
@@ -123,13 +126,13 @@ static oct_status linear_backward(const oct_run *run, oct_weight_storage *weight
 oct_status oct_low_precision_grouped_swiglu_backward(const oct_run *run,
                                                      const oct_grouped_swiglu *weights,
                                                      const oct_grouped_swiglu_saved *saved,
-                                                     const oct_groups *groups, const oct_tensor *dy,
+                                                     const oct_groups *groups, const oct_lazy *dy,
                                                      const oct_tensor *dx, const oct_param *gate_up,
                                                      const oct_param *down, oct_err *err)
 {
     oct_arena *scratch = run->exec->scratch;
     const oct_arena_mark mark = oct_arena_save(scratch);
-    const int64_t rows = oct_tensor_rows(dy), width = weights->down->shape[2];
+    const int64_t rows = dy->rows, width = weights->down->shape[2];
     oct_tensor dact, dpair;
     OCT_TRY(oct_tensor_new_2d(scratch, run->act_dtype, rows, width, &dact, err));
     OCT_TRY(oct_tensor_new_2d(scratch, run->act_dtype, rows, 2 * width, &dpair, err));
@@ -139,7 +142,8 @@ oct_status oct_low_precision_grouped_swiglu_backward(const oct_run *run,
     const oct_tensor dgate = half(&dpair, 0), dup = half(&dpair, 1);
     OCT_TRY(
         oct_swiglu_backward(run->exec, &dact, &gate, 2 * width, &up, 2 * width, &dgate, &dup, err));
-    OCT_TRY(linear_backward(run, weights->gate_up, &saved->x, groups, &dpair, dx, gate_up, err));
+    const oct_lazy gradient = oct_lazy_of(&dpair);
+    OCT_TRY(linear_backward(run, weights->gate_up, &saved->x, groups, &gradient, dx, gate_up, err));
     oct_arena_rewind(scratch, mark);
     return OCT_OK;
 }

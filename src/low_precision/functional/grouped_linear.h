@@ -7,14 +7,14 @@
 
 /* y[rows of g] = x[rows of g] W_g^T. x [S,K], weight [G,N,K], y [S,N]. saved as for the linear. */
 oct_status oct_low_precision_grouped_linear_forward(const oct_run *run, oct_weight_storage *weight,
-                                                    const oct_tensor *x, const oct_groups *groups,
+                                                    const oct_lazy *x, const oct_groups *groups,
                                                     const oct_tensor *y, oct_operand *saved,
                                                     oct_err *err) OCT_MUST_CHECK;
 
 /* dx [S,K] or NULL; dw [G*N,K] or NULL, zeros for an empty group. */
 oct_status oct_low_precision_grouped_linear_backward(const oct_run *run, oct_weight_storage *weight,
                                                      const oct_operand *saved,
-                                                     const oct_groups *groups, const oct_tensor *dy,
+                                                     const oct_groups *groups, const oct_lazy *dy,
                                                      const oct_tensor *dx, const oct_gemm_out *dw,
                                                      oct_err *err) OCT_MUST_CHECK;
 
@@ -29,7 +29,7 @@ typedef struct oct_grouped_swiglu_saved oct_grouped_swiglu_saved;
  * to a record in run->step. */
 oct_status oct_low_precision_grouped_swiglu_forward(const oct_run *run,
                                                     const oct_grouped_swiglu *weights,
-                                                    const oct_tensor *x, const oct_groups *groups,
+                                                    const oct_lazy *x, const oct_groups *groups,
                                                     const oct_tensor *y,
                                                     oct_grouped_swiglu_saved **saved,
                                                     oct_err *err) OCT_MUST_CHECK;
@@ -38,7 +38,7 @@ oct_status oct_low_precision_grouped_swiglu_forward(const oct_run *run,
  * where they require one. */
 oct_status oct_low_precision_grouped_swiglu_backward(
     const oct_run *run, const oct_grouped_swiglu *weights, const oct_grouped_swiglu_saved *saved,
-    const oct_groups *groups, const oct_tensor *dy, const oct_tensor *dx, const oct_param *gate_up,
+    const oct_groups *groups, const oct_lazy *dy, const oct_tensor *dx, const oct_param *gate_up,
     const oct_param *down, oct_err *err) OCT_MUST_CHECK;
 
 #endif

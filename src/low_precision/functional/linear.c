@@ -22,7 +22,8 @@ oct_status oct_low_precision_linear_forward(const oct_run *run, const char *fqn,
     oct_operand x_row, w;
     const oct_role_output row = {.role = OCT_ROLE_INPUT_FWD, .operand = &x_row, .arena = scratch};
     const oct_role_output col = {.role = OCT_ROLE_INPUT_BWD, .operand = saved, .arena = run->step};
-    OCT_TRY(oct_quantize(run, weight->recipe, fqn, x, NULL, &row, &col, err));
+    const oct_lazy input = oct_lazy_of(x);
+    OCT_TRY(oct_quantize(run, weight->recipe, fqn, &input, NULL, &row, &col, err));
     OCT_TRY(oct_weight_use(run, weight, oct_weight_fprop_orientation(weight), &w, err));
     const oct_gemm_out out = store_to(y, bias);
     const oct_matmul_label label = {.fqn = fqn, .phase = "fprop"};
@@ -43,7 +44,8 @@ oct_status oct_low_precision_linear_backward(const oct_run *run, const char *fqn
         .role = OCT_ROLE_GRAD_OUTPUT, .operand = dx ? &dy_row : NULL, .arena = scratch};
     const oct_role_output col = {
         .role = OCT_ROLE_GRAD_OUTPUT, .operand = dw ? &dy_col : NULL, .arena = scratch};
-    OCT_TRY(oct_quantize(run, weight->recipe, fqn, dy, NULL, &row, &col, err));
+    const oct_lazy gradient = oct_lazy_of(dy);
+    OCT_TRY(oct_quantize(run, weight->recipe, fqn, &gradient, NULL, &row, &col, err));
     if (dx) {
         OCT_TRY(oct_weight_use(run, weight, oct_weight_dgrad_orientation(weight), &w, err));
         const oct_gemm_out out = store_to(dx, NULL);

@@ -24,9 +24,9 @@ static float format_max_of(const oct_quantizer *quantizer)
 }
 
 /* Codes and scales are made once; both orientations point at them. */
-static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
-                           const oct_tensor *x, const oct_groups *groups,
-                           const oct_quantize_want *row, const oct_quantize_want *col, oct_err *err)
+static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer, const oct_lazy *x,
+                           const oct_groups *groups, const oct_quantize_want *row,
+                           const oct_quantize_want *col, oct_err *err)
 {
     if (!row->operand && !col->operand)
         return OCT_OK;
@@ -34,17 +34,24 @@ static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
     oct_operand made = {.format = quantizer->format, .logical_dtype = x->dtype};
     if (groups)
         made.groups = *groups;
-    OCT_TRY(oct_tensor_new_2d(arena, OCT_DTYPE_HIF8, x->shape[0], x->shape[1], &made.data, err));
+    OCT_TRY(oct_tensor_new_2d(arena, OCT_DTYPE_HIF8, x->rows, x->cols, &made.data, err));
     made.scales = oct_hif8_scale_layout(&made);
     void *amax = NULL;
     OCT_TRY(oct_arena_alloc(arena, oct_tensor_bytes(&made.scales), &made.scales.data, err));
     OCT_TRY(oct_arena_alloc(arena, oct_tensor_bytes(&made.scales), &amax, err));
-    OCT_TRY(oct_hif8_amax(exec, x, groups, amax, err));
+    const oct_arena_mark mark = oct_arena_save(exec->scratch);
+    oct_tensor kept;
+    const bool keep = x->make && !x->cheap;
+    if (keep)
+        OCT_TRY(oct_tensor_new_2d(exec->scratch, x->dtype, x->rows, x->cols, &kept, err));
+    OCT_TRY(oct_hif8_amax_lazy(exec, x, groups, keep ? &kept : NULL, amax, err));
+    const oct_lazy again = keep ? oct_lazy_of(&kept) : *x;
     made.amax = amax;
     float *scales = made.scales.data;
     for (int64_t g = 0; g < oct_tensor_numel(&made.scales); g++)
         scales[g] = oct_hif8_scale(made.amax[g], format_max_of(quantizer));
-    OCT_TRY(oct_hif8_quantize(exec, x, groups, scales, false, made.data.data, err));
+    OCT_TRY(oct_hif8_quantize_lazy(exec, &again, groups, scales, false, made.data.data, err));
+    oct_arena_rewind(exec->scratch, mark);
     if (row->operand) {
         made.orientation = OCT_ORIENTATION_ROW;
         *row->operand = made;
@@ -64,9 +71,8 @@ static int weight_tensors(int ndim, const int64_t *shape, oct_physical_tensor *t
     for (int d = 0; d < ndim; d++)
         as_stored.data.shape[d] = shape[d];
     tensors[0] = (oct_physical_tensor){.name = "data", .tensor = as_stored.data};
-    tensors[1] = (oct_physical_tensor){.name = "scale",
-                                       .tensor = oct_hif8_scale_layout(&as_stored),
-                                       .replicated = ndim == 2};
+    tensors[1] = (oct_physical_tensor){
+        .name = "scale", .tensor = oct_hif8_scale_layout(&as_stored), .replicated = ndim == 2};
     return 2;
 }
 

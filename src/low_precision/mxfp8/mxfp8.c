@@ -25,7 +25,7 @@ static oct_mx_rule rule_of(const oct_quantizer *quantizer)
 
 /* Makes an operand over new codes and scales. */
 static oct_status new_operand(const oct_quantizer *quantizer, const oct_quantize_want *want,
-                              oct_orientation orientation, const oct_tensor *x,
+                              oct_orientation orientation, const oct_lazy *x,
                               const oct_groups *groups, uint8_t **codes, uint8_t **scales,
                               oct_err *err)
 {
@@ -33,8 +33,7 @@ static oct_status new_operand(const oct_quantizer *quantizer, const oct_quantize
         .format = quantizer->format, .orientation = orientation, .logical_dtype = x->dtype};
     if (groups)
         made.groups = *groups;
-    OCT_TRY(
-        oct_tensor_new_2d(want->arena, OCT_DTYPE_E4M3, x->shape[0], x->shape[1], &made.data, err));
+    OCT_TRY(oct_tensor_new_2d(want->arena, OCT_DTYPE_E4M3, x->rows, x->cols, &made.data, err));
     made.scales = oct_mxfp8_scale_layout(&made);
     OCT_TRY(oct_arena_alloc(want->arena, oct_tensor_bytes(&made.scales), &made.scales.data, err));
     *codes = made.data.data;
@@ -43,9 +42,9 @@ static oct_status new_operand(const oct_quantizer *quantizer, const oct_quantize
     return OCT_OK;
 }
 
-static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
-                           const oct_tensor *x, const oct_groups *groups,
-                           const oct_quantize_want *row, const oct_quantize_want *col, oct_err *err)
+static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer, const oct_lazy *x,
+                           const oct_groups *groups, const oct_quantize_want *row,
+                           const oct_quantize_want *col, oct_err *err)
 {
     oct_mx_out out = {0};
     if (row->operand)
@@ -54,7 +53,7 @@ static oct_status quantize(const oct_exec *exec, const oct_quantizer *quantizer,
     if (col->operand)
         OCT_TRY(new_operand(quantizer, col, OCT_ORIENTATION_COL, x, groups, &out.col_codes,
                             &out.col_scales, err));
-    return oct_mx_quantize(exec, x, groups, rule_of(quantizer), &out, err);
+    return oct_mx_quantize_lazy(exec, x, groups, rule_of(quantizer), &out, err);
 }
 
 /* --- weights ---------------------------------------------------------------------------------

@@ -169,11 +169,11 @@ static int64_t mlp_backward(const sizer *s, int64_t width)
 
 /* --- routed experts --------------------------------------------------------------------------- */
 
-/* Scores, routing tables, the sorted rows before and after the experts. */
+/* Scores, routing tables, the sorted rows behind the experts. */
 static int64_t routing_kept(const sizer *s)
 {
     return s->tokens * s->hf->n_routed_experts * FLOAT + 4 * s->rows * FLOAT +
-           s->rows * s->element * 2 * s->hf->hidden_size;
+           s->rows * s->element * s->hf->hidden_size;
 }
 
 /* Gate and up; their product only where nothing quantizes it. */
@@ -209,9 +209,12 @@ static int64_t experts_forward(const sizer *s)
 {
     const int64_t hidden = s->hf->hidden_size, width = s->hf->moe_intermediate_size;
     const int64_t slice = expert_slice(s);
-    const int64_t act = s->pass->low_precision ? s->rows * s->element * width : 0;
-    return act + oct_max_i64(forward_bytes(s, s->rows, slice, 2 * width, hidden),
-                             forward_bytes(s, s->rows, slice, hidden, width));
+    /* The product of gate and up is stored only for a quantizer that reads it twice. */
+    const int64_t act = s->pass->orientations_share
+                            ? operand_bytes(s->rows, width) + s->rows * s->element * width
+                            : 0;
+    return largest_of(act, forward_bytes(s, s->rows, slice, 2 * width, hidden),
+                      forward_bytes(s, s->rows, slice, hidden, width));
 }
 
 static int64_t experts_backward(const sizer *s)
@@ -232,7 +235,7 @@ static int64_t moe_backward(const sizer *s)
 {
     const int64_t hidden = s->hf->hidden_size;
     const int64_t held = s->tokens * s->element * hidden + s->rows * FLOAT;
-    const int64_t sorted = 2 * s->rows * s->element * hidden;
+    const int64_t sorted = s->rows * s->element * hidden; /* gradients of the experts' inputs */
     return held + largest_of(mlp_backward(s, s->shared), sorted + experts_backward(s),
                              sorted + router_bytes(s));
 }

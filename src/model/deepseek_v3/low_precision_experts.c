@@ -21,7 +21,7 @@ static oct_status weights_of(const oct_module *module, oct_grouped_swiglu *weigh
     return OCT_OK;
 }
 
-static oct_status forward(oct_module *module, const oct_run *run, const oct_tensor *x,
+static oct_status forward(oct_module *module, const oct_run *run, const oct_lazy *x,
                           const oct_groups *groups, const oct_tensor *y, oct_experts_saved **saved,
                           oct_err *err)
 {
@@ -39,7 +39,7 @@ static oct_status forward(oct_module *module, const oct_run *run, const oct_tens
 }
 
 static oct_status backward(oct_module *module, const oct_run *run, const oct_experts_saved *saved,
-                           const oct_groups *groups, const oct_tensor *dy, const oct_tensor *dx,
+                           const oct_groups *groups, const oct_lazy *dy, const oct_tensor *dx,
                            oct_err *err)
 {
     oct_grouped_swiglu weights;

@@ -27,7 +27,6 @@ static oct_status allocate_saved(const dsv3_pass *pass, dsv3_moe_saved *s, oct_e
     s->row_TK = s->source_S + rows;
     OCT_TRY(oct_arena_array(pass->keep, hf->n_routed_experts, sizeof(int64_t), &memory, err));
     s->ends_E = memory;
-    OCT_TRY(dsv3_keep(pass, rows, hf->hidden_size, &s->x_SH, err));
     return dsv3_keep(pass, rows, hf->hidden_size, &s->y_SH, err);
 }
 
@@ -91,7 +90,11 @@ oct_status dsv3_moe_forward(const dsv3_pass *pass, const dsv3_layer *layer, cons
     OCT_TRY(route(pass, &layer->moe, x, saved, err));
     observe(pass, layer, saved);
     const oct_groups groups = {.count = hf->n_routed_experts, .ends = saved->ends_E};
-    OCT_TRY(oct_route_gather(run->exec, x, saved->source_S, top_k, &saved->x_SH, err));
+    saved->routed = (oct_routed){.kernels = &run->exec->kernels->elementwise,
+                                 .x = *x,
+                                 .source_S = saved->source_S,
+                                 .top_k = top_k};
+    saved->x_SH = oct_route_rows(&saved->routed);
     oct_profile_end(run->profile, span);
     OCT_TRY(oct_experts_forward(*layer->moe.experts, run, &saved->x_SH, &groups, &saved->y_SH,
                                 &saved->from_experts, err));
@@ -150,20 +153,23 @@ oct_status dsv3_moe_backward(const dsv3_pass *pass, const dsv3_layer *layer,
     const int64_t rows = pass->tokens * top_k;
     const oct_groups groups = {.count = hf->n_routed_experts, .ends = saved->ends_E};
     const oct_arena_mark mark = oct_arena_save(run->exec->scratch);
-    oct_tensor d_SH, part;
+    oct_tensor part;
     void *dweights_TK = NULL;
     OCT_TRY(dsv3_scratch(pass, pass->tokens, hidden, &part, err));
     OCT_TRY(oct_arena_array(run->exec->scratch, rows, sizeof(float), &dweights_TK, err));
     OCT_TRY(dsv3_mlp_backward(pass, &layer->mlp, &saved->shared, dy, dx, err));
 
-    OCT_TRY(dsv3_scratch(pass, rows, hidden, &d_SH, err));
     oct_span span = oct_profile_begin(run->profile, OCT_PART_ROUTING);
-    OCT_TRY(oct_route_combine_backward(run->exec, dy, &saved->y_SH, saved->row_TK,
-                                       saved->weights_TK, top_k, &d_SH, dweights_TK, err));
+    OCT_TRY(oct_route_combine_backward(run->exec, dy, &saved->y_SH, saved->row_TK, top_k,
+                                       dweights_TK, err));
     oct_profile_end(run->profile, span);
+    oct_routed weighted = saved->routed;
+    weighted.x = *dy;
+    weighted.weights_TK = saved->weights_TK;
+    const oct_lazy dy_SH = oct_route_rows(&weighted);
     oct_tensor dx_SH;
     OCT_TRY(dsv3_scratch(pass, rows, hidden, &dx_SH, err));
-    OCT_TRY(oct_experts_backward(*layer->moe.experts, run, saved->from_experts, &groups, &d_SH,
+    OCT_TRY(oct_experts_backward(*layer->moe.experts, run, saved->from_experts, &groups, &dy_SH,
                                  &dx_SH, err));
     span = oct_profile_begin(run->profile, OCT_PART_ROUTING);
     OCT_TRY(oct_route_gather_backward(run->exec, &dx_SH, saved->row_TK, top_k, &part, err));

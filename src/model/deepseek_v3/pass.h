@@ -37,7 +37,9 @@ typedef struct dsv3_moe_saved {
     float *scores_TE, *weights_TK;
     int32_t *experts_TK, *source_S, *row_TK;
     int64_t *ends_E;
-    oct_tensor x_SH, y_SH;
+    oct_routed routed; /* what x_SH is made of */
+    oct_lazy x_SH;
+    oct_tensor y_SH;
     oct_experts_saved *from_experts;
     dsv3_mlp_saved shared;
 } dsv3_moe_saved;

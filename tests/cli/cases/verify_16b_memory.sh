@@ -1,5 +1,5 @@
 # exit: 7
-# stderr: octet: cannot train the 16b model on 8 ranks of this machine: * GiB of memory were found, 317.8 GiB are required (--model; *)
+# stderr: octet: cannot train the 16b model on 8 ranks of this machine: * GiB of memory were found, 316.9 GiB are required (--model; *)
 # stdout: evidence
 out=$PWD/verify
 mkdir "$out"

@@ -1,5 +1,5 @@
 # exit: 7
-# stderr: octet: cannot train 'configs/deepseek_v3_16b/common.yaml' on 8 ranks of this machine: * GiB of memory were found, 317.8 GiB are required (--config)
+# stderr: octet: cannot train 'configs/deepseek_v3_16b/common.yaml' on 8 ranks of this machine: * GiB of memory were found, 316.9 GiB are required (--config)
 out=$PWD/verify
 cd "$SOURCE_DIR"
 ulimit -v 16000000
