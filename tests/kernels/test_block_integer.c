@@ -855,9 +855,46 @@ static void block_integer_gemm__misuse__is_refused(void **state)
     exec_free(f);
 }
 
+/* Packing that finds no room gives back what it took from scratch; with scratch too small it fails
+ * as well. */
+static void pack__no_room__leaves_scratch_as_it_was(void **state)
+{
+    (void)state;
+    fixture_exec *f = exec_new(oct_cpu_isa(), 2);
+    operand a = operand_new(OCT_FORMAT_MXFP8, 100, 300);
+    operand_fill(&a, DATA_NORMAL);
+    const size_t enough = (size_t)oct_panels_bytes_bound(100, 300, OCT_SIDE_LEFT);
+    unsigned char *memory = malloc(enough + OCT_ARENA_FIXED_BYTES);
+    assert_non_null(memory);
+    int failed[2] = {0}, packed[2] = {0};
+    for (size_t bytes = 0; bytes <= enough; bytes += 64)
+        for (int which = 0; which < 2; which++) { /* the arena, or scratch, is the small one */
+            oct_arena small, large;
+            oct_arena_init_fixed(&small, "small", memory, bytes + OCT_ARENA_FIXED_BYTES);
+            oct_arena_init(&large, "large");
+            oct_arena *arena = which ? &large : &small;
+            const oct_exec exec = {
+                .kernels = &f->kernels, .threads = 2, .scratch = which ? &small : &large};
+            const size_t before = exec.scratch->used_bytes;
+            oct_panels *panels = NULL;
+            oct_err err = {0};
+            const oct_status status = oct_pack(&exec, &a.q, OCT_SIDE_LEFT, arena, &panels, &err);
+            assert_true(status == OCT_OK || status == OCT_E_NOMEM);
+            (status == OCT_OK ? packed : failed)[which]++;
+            assert_int_equal(exec.scratch->used_bytes, before);
+            oct_arena_release(&large);
+        }
+    for (int which = 0; which < 2; which++)
+        assert_true(failed[which] > 0 && packed[which] > 0);
+    free(memory);
+    operand_free(&a);
+    exec_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pack__no_room__leaves_scratch_as_it_was),
         cmocka_unit_test(block_integer_gemm__random_sizes_and_data__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__k_beyond_chunks__equals_the_spec),
         cmocka_unit_test(block_integer_gemm__more_panels_than_an_item__equals_the_spec),

@@ -1,6 +1,10 @@
 /* The FP32-FMA product against a chain of fmaf in test code. */
 #include "gemm_fixture.h"
 
+#include <stdatomic.h>
+
+#include "kernels/gemm_blocks.h"
+
 typedef struct dense {
     oct_matrix matrix;
     void *buffer;
@@ -265,9 +269,73 @@ static void gemm_grouped__ragged_groups__equals_products_of_groups(void **state)
     execs_close(execs);
 }
 
+/* Which thread accumulated in which tiles: `tile_owner` is what fma_tile is replaced with. */
+enum { NOTES = 4096 };
+static struct {
+    const float *tile;
+    const int *thread;
+} notes[NOTES];
+static _Atomic int note_count;
+static _Thread_local int me;
+static void (*real_tile)(int64_t kc, const float *a, const float *b, float *c);
+
+static void noted_tile(int64_t kc, const float *a, const float *b, float *c)
+{
+    const int i = atomic_fetch_add(&note_count, 1);
+    assert_true(i < NOTES);
+    notes[i].tile = c;
+    notes[i].thread = &me;
+    real_tile(kc, a, b, c);
+}
+
+/* Whether two threads took part; none may have used a tile of another. */
+static bool tiles_are_apart(void)
+{
+    bool two = false;
+    for (int i = 0; i < note_count; i++)
+        for (int j = 0; j < i; j++) {
+            if (notes[i].thread == notes[j].thread)
+                continue;
+            two = true;
+            assert_true(notes[i].tile >= notes[j].tile + OCT_GEMM_TILE ||
+                        notes[j].tile >= notes[i].tile + OCT_GEMM_TILE);
+        }
+    return two;
+}
+
+static void gemm__two_threads__no_tile_of_another(void **state)
+{
+    (void)state;
+    enum { M = 14 * 16, N = 32 * 16, K = 400 };
+    fixture_exec *f = exec_new(OCT_ISA_REF, 2);
+    real_tile = f->kernels.gemm.fma_tile;
+    f->kernels.gemm.fma_tile = noted_tile;
+    float *a = calloc((size_t)M * K, sizeof *a), *b = calloc((size_t)N * K, sizeof *b);
+    float *c = malloc((size_t)M * N * sizeof *c);
+    assert_true(a && b && c);
+    const oct_tensor at = oct_tensor_2d(a, OCT_DTYPE_F32, M, K);
+    const oct_tensor bt = oct_tensor_2d(b, OCT_DTYPE_F32, N, K);
+    const oct_matrix left = oct_matrix_of(&at), right = oct_matrix_of(&bt);
+    const oct_gemm_out out = {.data = c, .ld = N, .dtype = OCT_DTYPE_F32};
+    bool two = false;
+    for (int turn = 0; turn < 50 && !two; turn++) { /* one may do all where cores are busy */
+        oct_err err = {0};
+        note_count = 0;
+        assert_int_equal(oct_gemm(&f->exec, &left, &right, OCT_LAYOUT_NT, &out, &err), OCT_OK);
+        assert_int_equal(note_count, 16 * 16);
+        two = tiles_are_apart();
+    }
+    assert_true(two);
+    free(a);
+    free(b);
+    free(c);
+    exec_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gemm__two_threads__no_tile_of_another),
         cmocka_unit_test(gemm__random_sizes__equals_the_chain),
         cmocka_unit_test(gemm__nonfinite_and_tiny_elements__equals_the_chain),
         cmocka_unit_test(gemm__k_beyond_a_chunk__continues_the_chain),

@@ -202,6 +202,12 @@ FAULTS = [
           "const float score = scores_E[experts_K[k]];",
           "const float score = scores_E[experts_K[k]] + bias_E[experts_K[k]];",
           "test_elementwise|test_golden_ops|test_golden_model"),
+    Fault("tiles-of-the-first-thread", "src/kernels/gemm_blocks.c",
+          "r->tiles + (int64_t)thread *", "r->tiles + 0 * (int64_t)thread *", "test_gemm$"),
+    Fault("scratch-left-by-failed-packing", "src/kernels/panels.c",
+          "    if (arena != exec->scratch)\n        oct_arena_rewind(exec->scratch, mark);",
+          "    if (arena != exec->scratch && status == OCT_OK)\n"
+          "        oct_arena_rewind(exec->scratch, mark);", "test_block_integer"),
     Fault("routed-rows-of-slots", "src/kernels/routing.c",
           "const int64_t token = source[r] / routed->top_k;\n        const void *x",
           "const int64_t token = source[r] % oct_tensor_rows(&routed->x);\n        const void *x",
