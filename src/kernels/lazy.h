@@ -1,6 +1,6 @@
-/* A matrix as products and quantizers read it: stored, or made tile by tile while it is read, so
- * that it never goes through memory. The inputs of experts, their weighted output gradients, and
- * SwiGLU are made. */
+/* A matrix as products and quantizers read it: stored, or made tile by tile while it is read. The
+ * inputs of experts, their weighted output gradients, and their SwiGLU where it is quantized need
+ * no memory as a whole this way. */
 #ifndef OCT_KERNELS_LAZY_H
 #define OCT_KERNELS_LAZY_H
 
@@ -22,7 +22,8 @@ typedef struct oct_lazy {
     void (*make)(const void *arg, int64_t row, int64_t rows, int64_t col, int64_t cols, void *tile,
                  int64_t ld);
     const void *arg; /* of make; borrowed as long as the matrix is read */
-    bool cheap;      /* made again rather than stored where it is read twice */
+    bool cheap;      /* a quantizer that reads twice has it made again rather than kept between;
+                        products make it again whatever this says */
 } oct_lazy;
 
 /* A stored matrix: the rows x columns view of `tensor`. */

@@ -75,8 +75,8 @@ static double attention_operations(const oct_build *build)
 
 /* What the forward pass of a token reads and writes between products, in elements: two norms (2
  * each) and residual sums (3 each) of H; the latent's norm and split; rope and the heads of q, k
- * and v; SwiGLU (3 of its width); rows to experts and back (3 H for each slot). Backward moves
- * twice as much. */
+ * and v; SwiGLU (3 of its width); rows back from experts (H for each slot). Backward moves twice as
+ * much. */
 static double elements_per_token(const oct_build *build)
 {
     const oct_hf_config *hf = &build->hf;
@@ -84,7 +84,7 @@ static double elements_per_token(const oct_build *build)
     const int64_t dense = oct_min_i64(hf->first_k_dense_replace, hf->num_hidden_layers);
     const int64_t attention =
         10 * h + 4 * hf->kv_lora_rank + heads * (4 * oct_hf_qk_head_dim(hf) + 2 * hf->v_head_dim);
-    const int64_t slots = hf->num_experts_per_tok * (3 * h + 3 * hf->moe_intermediate_size);
+    const int64_t slots = hf->num_experts_per_tok * (h + 3 * hf->moe_intermediate_size);
     const int64_t moe = slots + 3 * hf->n_shared_experts * hf->moe_intermediate_size + 5 * h;
     const int64_t forward = hf->num_hidden_layers * attention + dense * 3 * hf->intermediate_size +
                             (hf->num_hidden_layers - dense) * moe;

@@ -128,6 +128,23 @@ static float lane_dot(op_run *run, const int *at, const float *values, int count
     return dweight;
 }
 
+/* Experts' rows of another number than tokens times slots. */
+static void check_combine_shapes(op_run *run)
+{
+    float x[6] = {0}, dy[4] = {0}, dweights[4];
+    const int32_t rows[] = {0, 1, 2, 3};
+    const oct_tensor tx = f32_matrix(x, 3, 2), tdy = f32_matrix(dy, 2, 2);
+    assert_int_equal(
+        oct_route_combine_backward(&run->exec, &tdy, &tx, rows, 2, dweights, &run->err),
+        OCT_E_SHAPE);
+}
+
+static void route_combine_backward__other_rows__refused(void **state)
+{
+    (void)state;
+    on_every_isa(check_combine_shapes);
+}
+
 static void check_lane_order(op_run *run)
 {
     const float big = 0x1p24f; /* big + 1 rounds to big, big + 2 does not */
@@ -779,6 +796,7 @@ int main(void)
         cmocka_unit_test(router__impossible_choice__refused),
         cmocka_unit_test(route_sort__empty_experts__token_order_within_an_expert),
         cmocka_unit_test(route_rows__source_of_pairs__rows_of_tokens),
+        cmocka_unit_test(route_combine_backward__other_rows__refused),
         cmocka_unit_test(adamw__first_step__sign_of_the_gradient),
         cmocka_unit_test(sum_squares__wide_range__fp64_lanes),
     };

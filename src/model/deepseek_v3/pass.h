@@ -37,7 +37,7 @@ typedef struct dsv3_moe_saved {
     float *scores_TE, *weights_TK;
     int32_t *experts_TK, *source_S, *row_TK;
     int64_t *ends_E;
-    oct_routed routed; /* what x_SH is made of */
+    oct_routed routed; /* x_SH points here: the record stays where it is */
     oct_lazy x_SH;
     oct_tensor y_SH;
     oct_experts_saved *from_experts;
