@@ -290,8 +290,9 @@ static void make_rows(const void *arg, int64_t row, int64_t rows, int64_t col, i
     const int64_t x_cols = oct_tensor_cols(&routed->x);
     const size_t bytes = (size_t)cols * oct_dtype_bytes(dtype);
     const int32_t *source = routed->source_S + row;
+    const int64_t behind = oct_tensor_rows(&routed->x) * routed->top_k - row;
     for (int64_t r = 0; r < rows; r++) {
-        if (r + AHEAD_ROWS < rows) {
+        if (r + AHEAD_ROWS < behind) {
             const int64_t token = source[r + AHEAD_ROWS] / routed->top_k;
             prefetch(oct_at(dtype, routed->x.data, token * x_cols + col), bytes);
         }

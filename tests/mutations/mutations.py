@@ -225,7 +225,7 @@ FAULTS = [
     Fault("routed-rows-are-kept", "src/kernels/routing.c",
           ".cheap = true};", ".cheap = false};", "test_lazy"),
     Fault("routed-rows-fetched-past-the-end", "src/kernels/routing.c",
-          "if (r + AHEAD_ROWS < rows) {", "if (r + AHEAD_ROWS <= rows) {", "test_lazy"),
+          "if (r + AHEAD_ROWS < behind) {", "if (r + AHEAD_ROWS <= behind) {", "test_lazy"),
     Fault("swiglu-is-made-twice", "src/kernels/elementwise.c",
           ".make = make_swiglu,", ".make = make_swiglu,\n                      .cheap = true,",
           "test_lazy"),
