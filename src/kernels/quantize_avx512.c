@@ -500,9 +500,12 @@ static float amax(const void *x, oct_dtype dtype, int64_t n)
     return value;
 }
 
-/* Tables by biased exponent modulo 64, good for 104..143 (2^-23 .. 2^16): the number of bits below
- * the mantissa, half a step of the mantissa (its third byte), and what precedes the mantissa in a
- * code. Exponents 80..103 have half 0: nothing below 2^-23 is rounded up to it. */
+/* Rounding to at most 3 bits of mantissa, ties away, needs no more of a quotient than its upper
+ * half: the first bit that is dropped decides. 16-bit lanes hold it.
+ *
+ * Tables by biased exponent modulo 64, good for 104..143 (2^-23 .. 2^16): the number of bits below
+ * the mantissa, half a step of the mantissa, and what precedes the mantissa in a code. Exponents
+ * 80..103 have half 0: nothing below 2^-23 is rounded up to it. */
 typedef struct hif8_tables {
     __m512i dropped, half, prefix;
 } hif8_tables;
@@ -512,9 +515,9 @@ static hif8_tables hif8_tables_make(void)
     uint8_t dropped[64] = {0}, half[64] = {0}, prefix[64] = {0};
     for (int e = -23; e <= 15; e++) {
         const int size = e < 0 ? -e : e, negative = e < 0, at = (e + 127) & 63;
-        const int below = size <= 3 ? 20 : size <= 7 ? 21 : size <= 15 ? 22 : 23;
+        const int below = size <= 3 ? 4 : size <= 7 ? 5 : size <= 15 ? 6 : 7;
         dropped[at] = (uint8_t)below;
-        half[at] = (uint8_t)(1 << (below - 17));
+        half[at] = (uint8_t)(1 << (below - 1));
         if (e < -15)
             prefix[at] = (uint8_t)(e == -23 ? 1 : e + 23); /* all of [2^-23, 2^-22) rounds to 01 */
         else if (size == 0)
@@ -539,61 +542,76 @@ typedef struct hif8_mode {
     __m512i nan_code;
 } hif8_mode;
 
-/* Codes of 16 FP32 values. */
-INLINE __m512i encode_hif8(__m512i bits, const hif8_tables *tables, const hif8_mode *mode)
+/* Codes of 32 values, the upper halves of FP32. A NaN there is quiet, so it shows. */
+INLINE __m512i encode_hif8(__m512i words, const hif8_tables *tables, const hif8_mode *mode)
 {
-    const __mmask64 low_bytes = 0x1111111111111111u;
-    const __m512i size = magnitude(bits);
-    const __mmask16 is_nan = _mm512_cmpgt_epu32_mask(size, _mm512_set1_epi32(INFINITY_BITS));
-    const __mmask16 is_kept = _mm512_cmpge_epu32_mask(size, _mm512_set1_epi32(HIF8_UNDERFLOW_BITS));
-    const __m512i clamped = _mm512_min_epu32(size, mode->limit);
-    /* The exponent is byte 2 of clamped >> 7. */
+    const __mmask64 low_bytes = 0x5555555555555555u;
+    const __m512i size = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
+    const __mmask32 is_nan = _mm512_cmpgt_epu16_mask(size, _mm512_set1_epi16(INFINITY_BITS >> 16));
+    const __mmask32 is_kept =
+        _mm512_cmpge_epu16_mask(size, _mm512_set1_epi16(HIF8_UNDERFLOW_BITS >> 16));
+    const __m512i clamped = _mm512_min_epu16(size, mode->limit);
     const __m512i half =
-        _mm512_maskz_permutexvar_epi8(low_bytes << 2, _mm512_srli_epi32(clamped, 7), tables->half);
-    const __m512i rounded = _mm512_add_epi32(clamped, half);
-    const __m512i exponent = _mm512_srli_epi32(rounded, 23);
+        _mm512_maskz_permutexvar_epi8(low_bytes, _mm512_srli_epi16(clamped, 7), tables->half);
+    const __m512i rounded = _mm512_add_epi16(clamped, half);
+    const __m512i exponent = _mm512_srli_epi16(rounded, 7);
     const __m512i dropped = _mm512_maskz_permutexvar_epi8(low_bytes, exponent, tables->dropped);
     const __m512i prefix = _mm512_maskz_permutexvar_epi8(low_bytes, exponent, tables->prefix);
     /* After a carry the mantissa is zero, whatever its width is now. */
     const __m512i mantissa =
-        _mm512_srlv_epi32(_mm512_and_si512(rounded, _mm512_set1_epi32(0x7fffff)), dropped);
-    const __m512i code = and_or(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80),
+        _mm512_srlv_epi16(_mm512_and_si512(rounded, _mm512_set1_epi16(0x7f)), dropped);
+    const __m512i code = and_or(_mm512_srli_epi16(words, 8), _mm512_set1_epi16(0x80),
                                 _mm512_or_si512(prefix, mantissa));
-    return _mm512_mask_mov_epi32(_mm512_maskz_mov_epi32(is_kept, code), is_nan, mode->nan_code);
+    return _mm512_mask_mov_epi16(_mm512_maskz_mov_epi16(is_kept, code), is_nan, mode->nan_code);
 }
 
-INLINE void hif8_64(const void *x, oct_dtype dtype, int64_t count, __m512 scale,
+INLINE __m512i divided(__m512i bits, __m512 scale)
+{
+    return _mm512_castps_si512(_mm512_div_ps(_mm512_castsi512_ps(bits), scale));
+}
+
+/* Upper halves of the quotients of up to 32 elements. */
+INLINE __m512i quotients_32(const void *x, oct_dtype dtype, int64_t i, int64_t count, __m512 scale)
+{
+    if (dtype == OCT_DTYPE_BF16) {
+        const __m512i pairs = _mm512_maskz_loadu_epi16(mask32(count), (const uint16_t *)x + i);
+        const __m512i even = divided(_mm512_slli_epi32(pairs, 16), scale);
+        const __m512i odd =
+            divided(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u)), scale);
+        return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
+    }
+    const __m512i low = divided(load16(x, dtype, i, mask16(count)), scale);
+    const __m512i high = divided(load16(x, dtype, i + 16, mask16(count - 16)), scale);
+    const __m512i order =
+        _mm512_packus_epi32(_mm512_srli_epi32(low, 16), _mm512_srli_epi32(high, 16));
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), order);
+}
+
+INLINE void hif8_64(const void *x, oct_dtype dtype, int64_t i, int64_t count, __m512 scale,
                     const hif8_tables *tables, const hif8_mode *mode, uint8_t *codes)
 {
-    __m512i v[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        v[j] = load16(x, dtype, 16 * j, mask16(count - 16 * j));
-        v[j] = _mm512_castps_si512(_mm512_div_ps(_mm512_castsi512_ps(v[j]), scale));
-        v[j] = encode_hif8(v[j], tables, mode);
-    }
-    _mm512_mask_storeu_epi8(codes, mask64(count), pack64(v[0], v[1], v[2], v[3]));
+    const __m512i a = quotients_32(x, dtype, i, count, scale);
+    const __m512i b = quotients_32(x, dtype, i + 32, count - 32, scale);
+    _mm512_mask_storeu_epi8(codes + i, mask64(count),
+                            pack_words(encode_hif8(a, tables, mode), encode_hif8(b, tables, mode)));
 }
 
 INLINE void hif8_of(const void *x, oct_dtype dtype, int64_t n, __m512 scale,
                     const hif8_tables *tables, const hif8_mode *mode, uint8_t *codes)
 {
     const int64_t whole = n / 64 * 64;
-    const char *bytes = x;
-    const int64_t size = dtype == OCT_DTYPE_BF16 ? 2 : 4;
     for (int64_t i = 0; i < whole; i += 64)
-        hif8_64(bytes + i * size, dtype, 64, scale, tables, mode, codes + i);
+        hif8_64(x, dtype, i, 64, scale, tables, mode, codes);
     if (whole < n)
-        hif8_64(bytes + whole * size, dtype, n - whole, scale, tables, mode, codes + whole);
+        hif8_64(x, dtype, whole, n - whole, scale, tables, mode, codes);
 }
 
 static void hif8_encode(const void *x, oct_dtype dtype, int64_t n, float scale, bool saturate,
                         uint8_t *codes)
 {
     const hif8_tables tables = hif8_tables_make();
-    const hif8_mode mode = {
-        .limit = _mm512_set1_epi32(saturate ? HIF8_OVERFLOW_BITS - 1 : HIF8_OVERFLOW_BITS),
-        .nan_code = _mm512_set1_epi32(saturate ? 0x00 : 0x80)};
+    const hif8_mode mode = {.limit = _mm512_set1_epi16((HIF8_OVERFLOW_BITS >> 16) - saturate),
+                            .nan_code = _mm512_set1_epi16(saturate ? 0x00 : 0x80)};
     const __m512 divisor = _mm512_set1_ps(scale);
     if (dtype == OCT_DTYPE_BF16)
         hif8_of(x, OCT_DTYPE_BF16, n, divisor, &tables, &mode, codes);

@@ -48,7 +48,7 @@ FAULTS = [
           "next.count, job->scales[part->group],", "next.count, job->scales[0],",
           "test_quantize$|test_operand"),
     Fault("avx512-hif8-nan-code", "src/kernels/quantize_avx512.c",
-          "_mm512_set1_epi32(saturate ? 0x00 : 0x80)", "_mm512_set1_epi32(0x00)",
+          "_mm512_set1_epi16(saturate ? 0x00 : 0x80)", "_mm512_set1_epi16(0x00)",
           "test_quantize$|test_golden_formats"),
     # --- products ---
     Fault("remainders-dropped", "src/kernels/block_integer.c",
