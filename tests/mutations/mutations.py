@@ -50,6 +50,12 @@ FAULTS = [
     Fault("avx512-hif8-nan-code", "src/kernels/quantize_avx512.c",
           "_mm512_set1_epi16(saturate ? 0x00 : 0x80)", "_mm512_set1_epi16(0x00)",
           "test_quantize$|test_golden_formats"),
+    Fault("avx512-hif8-saturates-to-infinity", "src/kernels/quantize_avx512.c",
+          "(HIF8_OVERFLOW_BITS >> 16) - saturate", "(HIF8_OVERFLOW_BITS >> 16) - 0 * saturate",
+          "test_quantize$"),
+    Fault("avx512-hif8-half-of-f32", "src/kernels/quantize_avx512.c",
+          "load16(x, dtype, i + 16, mask16(count - 16))", "load16(x, dtype, i, mask16(count))",
+          "test_quantize$"),
     # --- products ---
     Fault("remainders-dropped", "src/kernels/block_integer.c",
           "    if (list.count > 0)\n        job->kernels->left_remainders(&list, b, b_unit, c);\n", "",
